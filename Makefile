@@ -4,6 +4,7 @@ BIN := $(VENV)/bin
 # One more than cores: some tests wait for processes and clocks.
 PARALLEL ?= -n 3 --dist worksteal
 CHAOS_ROUNDS ?= 50
+EXAMPLES ?= 300
 ARGS ?=
 TYPED := $(wildcard src tests bench examples)
 
@@ -13,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format bench bench-instructions bench-paths bench-peers pages valkey chaos model mutations clean
+.PHONY: help run test check format attack hostile bench bench-instructions bench-paths bench-peers pages postgres pgbouncer valkey chaos model mutations clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -46,14 +47,31 @@ pages: $(VENV)/.installed-dev ## Write the reference pages that follow from the 
 bench: $(VENV)/.installed-dev ## Measure the stores against raw statements: a table and JSON
 	@$(BIN)/python -m bench $(ARGS)
 
+attack: $(VENV)/.installed-dev ## Attack a server with 100 clients, a minute in each way (ARGS="--seconds 5")
+	@$(BIN)/python -m bench.attacks $(ARGS)
+
+hostile: $(VENV)/.installed-dev ## Send a server far more hostile input, on every store (EXAMPLES=300 of each route)
+	FF_TEST_EXAMPLES=$(EXAMPLES) $(BIN)/pytest --timeout=3600 --rotation=all $(PARALLEL) $(ARGS) \
+		tests/server/test_contract.py tests/server/test_hostile_values.py tests/server/test_poison.py \
+		tests/server/test_framing.py tests/server/test_hostile.py tests/server/test_malformed.py \
+		tests/server/test_matrix.py
+
 bench-instructions: $(VENV)/.installed-dev ## Count the instructions of Valkey for an execution (needs valgrind)
 	@$(BIN)/python -m bench.instructions $(ARGS)
 
 bench-paths: $(VENV)/.installed-dev ## Count the instructions of our processes on each hot path (needs valgrind)
 	@$(BIN)/python -m bench.python_instructions $(ARGS)
 
-bench-peers: $(VENV)/.installed-dev ## Drain no-op tasks beside SAQ, Dramatiq, Taskiq, Celery and RQ
+bench-peers: $(VENV)/.installed-dev ## Drain no-op tasks beside other task queues (--store postgres for those on Postgres)
 	@$(BIN)/python -m bench.peers $(ARGS)
+
+postgres: $(VENV)/.installed-dev ## Every test on Postgres, but for chaos
+	FF_TEST_STORES=postgres $(BIN)/pytest $(PARALLEL) \
+		tests/conformance tests/model tests/sdk tests/server tests/cli tests/integration $(ARGS)
+
+pgbouncer: $(VENV)/.installed-dev ## Conformance tests on Postgres behind PgBouncer (apt-get installs it)
+	@command -v pgbouncer || test -x /usr/sbin/pgbouncer || apt-get install --yes pgbouncer
+	FF_TEST_STORES=postgres-pooled $(BIN)/pytest $(PARALLEL) tests/conformance $(ARGS)
 
 valkey: $(VENV)/.installed-dev ## Every test on Valkey, standalone and cluster, but for chaos
 	FF_TEST_STORES=valkey,valkey-cluster $(BIN)/pytest $(PARALLEL) \

@@ -10,28 +10,42 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from bench import executions, flows, limits, server, streams, suspension, valkey, worker
+from bench import (
+    executions,
+    flows,
+    kinds,
+    limits,
+    postgres,
+    server,
+    streams,
+    suspension,
+    valkey,
+    worker,
+)
 from bench.report import Options, Report
 
 RESULTS = Path(__file__).parent / "results"
 
 Suite = Callable[[Options], Awaitable[Report]]
 
-# What is measured in this process, and on a Valkey server that the suite starts and ends.
+# What is measured in this process, and on a server that the suite starts and ends.
 STORES: dict[str, dict[str, Suite]] = {
     "local": {
         "executions": executions.run,
         "flows": flows.run,
+        "kinds": kinds.run,
         "limits": limits.run,
         "server": server.run,
         "streams": streams.run,
         "suspension": suspension.run,
         "worker": worker.run,
     },
+    "postgres": {"executions": postgres.executions.run},
     "valkey": {
         "executions": valkey.executions.run,
         "flows": valkey.flows.run,
         "idle": valkey.idle.run,
+        "kinds": kinds.run_on_valkey,
         "latency": valkey.latency.run,
         "limits": limits.run_on_valkey,
         "routing": valkey.routing.run,
@@ -51,7 +65,7 @@ def arguments() -> argparse.Namespace:
         "--store",
         choices=[*STORES, "all"],
         default="all",
-        help="local: memory and SQLite in this process; valkey: a server the bench starts",
+        help="local: memory and SQLite in this process; others: a server the bench starts",
     )
     parser.add_argument(
         "--loop",

@@ -34,7 +34,10 @@ def cycle_of(engine: Engine) -> Cycle:
 
     async def cycle() -> None:
         await engine.executions.create(submission)
-        (claimed,) = await engine.claims.claim(order)
+        # Another process may be faster, and what it submitted instead not be there yet.
+        while not (found := await engine.claims.claim(order)):
+            pass
+        (claimed,) = found
         await engine.outcomes.complete(claimed.proof, RESULT)
 
     return cycle

@@ -19,8 +19,8 @@ from bench.cycle import RESULT, engine_at
 from bench.graphs import fan
 from bench.measure import Measure
 from bench.report import Ratio
-from flowfabric.backend.memory.runner import MemoryRunner
-from flowfabric.backend.sqlite.groups import Committer
+from flowfabric.backend.memory import MemoryRunner
+from flowfabric.backend.sql.batches import Committer
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import Engine
 from flowfabric.operations.flows import SubmittedGraph
@@ -70,7 +70,7 @@ async def _join(engine: Engine, flow: SubmittedGraph) -> None:
 
 
 async def _cancel(engine: Engine, flow: SubmittedGraph) -> None:
-    await engine.flow_cancels.cancel_flow(flow.flow_id, "cancel_all", "enough", wait=True)
+    await engine.flow_operators.cancel_flow(flow.flow_id, "cancel_all", "enough", wait=True)
 
 
 def _order(n: int) -> ClaimOrder:

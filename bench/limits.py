@@ -110,9 +110,7 @@ async def _spending_in_a_tree(engine: Engine) -> Cycle:
 
 def _spend_at(engine: Engine, budget_id: str) -> Cycle:
     async def cycle() -> None:
-        await engine.budgets.report_usage_and_check(
-            budget_id, ["tokens", "cost"], [3, 1], str(uuid4())
-        )
+        await engine.budgets.report_usage(budget_id, {"tokens": 3, "cost": 1}, str(uuid4()))
 
     return cycle
 

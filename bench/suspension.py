@@ -16,10 +16,10 @@ from flowfabric.core.conditions import signal_set
 from flowfabric.core.suspend_outcomes import Suspended
 from flowfabric.engine import Engine
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.suspensions.signals import SignalRequest
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
+from tests.moves import SignalRequest, deliver_signal
 
 CALLERS = 64
 ONE = ClaimOrder(
@@ -79,7 +79,7 @@ async def waits(engine: Engine, executions: int) -> AsyncIterator[Cycle]:
         own = held.popleft()
         suspended = await engine.suspensions.suspend(own, ORDER)
         waiting = asyncio.ensure_future(engine.claims.claim(ONE))
-        await engine.signals.deliver_signal(_signal(own.execution_id, suspended))
+        await deliver_signal(engine, _signal(own.execution_id, suspended))
         (again,) = await waiting
         held.append(again.proof)
 
@@ -87,14 +87,15 @@ async def waits(engine: Engine, executions: int) -> AsyncIterator[Cycle]:
 
 
 def _signal(execution_id: str, suspended: Suspended) -> SignalRequest:
+    primary = suspended.details.waitpoints[0]
     return SignalRequest(
         execution_id=execution_id,
-        waitpoint_id=suspended.details.waitpoint_id,
+        waitpoint_id=primary.waitpoint_id,
         signal_id=str(uuid4()),
         signal_name="go",
         signal_category="bench",
         source_type="bench",
         source_identity="bench",
-        waitpoint_token=suspended.details.waitpoint_token,
+        waitpoint_token=primary.waitpoint_token,
         payload=b"x" * 64,
     )

@@ -14,8 +14,7 @@ from typing import Any
 from bench.raw_valkey import valkey_server
 from flowfabric.backend.valkey.connection import Login
 from flowfabric.backend.valkey.functions import Functions
-from flowfabric.backend.valkey.node import Node
-from flowfabric.backend.valkey.topology import Standalone
+from flowfabric.backend.valkey.node import Node, Standalone
 from tests.valkey_server import ValkeyServer
 
 CALLERS = 64

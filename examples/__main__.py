@@ -11,6 +11,8 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 
+from flowfabric.errors import UnsupportedStore
+
 DONE, FAILED, MISSING = 0, 1, 2
 SHARED = ("__init__", "__main__", "following")
 
@@ -32,6 +34,9 @@ def run(name: str, urls: list[str]) -> int:
         asyncio.run(import_module(f"examples.{name}").main(*urls))
     except ModuleNotFoundError as fault:
         print(f"left out: needs the package {fault.name}")
+        return MISSING
+    except UnsupportedStore as fault:
+        print(f"left out: {fault.detail}")
         return MISSING
     except Exception:
         traceback.print_exc()

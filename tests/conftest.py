@@ -1,13 +1,14 @@
 """Fixtures shared by all suites."""
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from flowfabric.backend.valkey import connection, node
+from tests import postgres_plans
 from tests.clock import VirtualClock
 from tests.server import recording
 
@@ -47,6 +48,15 @@ def _busy_is_not_frozen(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     if request.node.nodeid.startswith(_COMPARING):
         for module in (connection, node):
             monkeypatch.setattr(module, "SILENT_S", _PATIENT_S)
+
+
+postgres_plans.watch()
+
+
+@pytest.fixture(autouse=True)
+def _statements_use_their_indexes() -> Iterator[None]:
+    yield
+    assert postgres_plans.bad_plans() == []
 
 
 # ---- what the tests of the server saw, over all processes

@@ -20,11 +20,17 @@ ROTATIONS: Final = 8
 ALL: Final = "all"
 
 
-def on_stores(complete: Sequence[str], rotating: Sequence[str] = ()) -> list[ParameterSet]:
-    """The stores as parameters of a test or fixture."""
+def on_stores(
+    complete: Sequence[str], rotating: Sequence[str] = (), named: Sequence[str] = ()
+) -> list[ParameterSet]:
+    """The stores as parameters of a test or fixture; the last only where FF_TEST_STORES names
+    them."""
+    kinds = {
+        name: {"rotating": name in rotating, "named": name in named}
+        for name in (*complete, *rotating, *named)
+    }
     return [
-        pytest.param(name, marks=pytest.mark.store(name, rotating=name in rotating))
-        for name in (*complete, *rotating)
+        pytest.param(name, marks=pytest.mark.store(name, **kind)) for name, kind in kinds.items()
     ]
 
 
@@ -47,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "store(name, rotating): the store of a test")
+    config.addinivalue_line("markers", "store(name, rotating, named): the store of a test")
     # Decided once: the processes of pytest-xdist get the options of this one.
     if config.option.rotation is None:
         is_named = any("::" in one for one in config.args)
@@ -83,4 +89,6 @@ def _is_chosen(item: pytest.Item, chosen: frozenset[str], rotation: str) -> bool
         return True
     if chosen:
         return mark.args[0] in chosen
+    if mark.kwargs["named"]:
+        return False
     return not mark.kwargs["rotating"] or rotation in (ALL, str(part_of(item.nodeid)))

@@ -13,6 +13,8 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.sqlite import schema
 from flowfabric.config import Settings, parse_store_url
 from flowfabric.core.ids import PartitionCounts
+from tests.pgbouncer import pooler_of
+from tests.postgres_server import shared_postgres
 from tests.rotation import on_stores
 from tests.valkey_server import shared_cluster, shared_server
 
@@ -58,8 +60,22 @@ def _valkey_cluster(_: Path) -> str:
     return f"valkey://127.0.0.1:{cluster.primaries[0].port}?cluster=true"
 
 
+def _postgres(_: Path) -> str:
+    server = shared_postgres()
+    server.clean()
+    return server.address
+
+
+def _postgres_pooled(_: Path) -> str:
+    server = shared_postgres()
+    server.clean()
+    return f"{pooler_of(server).address}?pooler=transaction&notify=off"
+
+
 _URLS: Final = {
     "memory": _memory,
+    "postgres": _postgres,
+    "postgres-pooled": _postgres_pooled,
     "sqlite": _sqlite,
     "valkey": _valkey,
     "valkey-cluster": _valkey_cluster,
@@ -82,8 +98,10 @@ def stores_of(counts: PartitionCounts) -> dict[str, Open]:
 
 
 STORES: Final = stores_of(PartitionCounts())
-CONFORMANCE: Final = on_stores(["memory", "sqlite", "valkey"], ["valkey-cluster"])
+CONFORMANCE: Final = on_stores(
+    ["memory", "sqlite", "postgres", "valkey"], ["valkey-cluster"], ["postgres-pooled"]
+)
 # For what takes long on a store and is mostly a matter of the rules.
-ROTATING: Final = on_stores(["memory"], ["sqlite", "valkey", "valkey-cluster"])
+ROTATING: Final = on_stores(["memory"], ["sqlite", "postgres", "valkey", "valkey-cluster"])
 # Those that are compared with the reference, which runs in memory.
-COMPARED: Final = on_stores(["sqlite", "valkey"], ["valkey-cluster"])
+COMPARED: Final = on_stores(["sqlite", "postgres", "valkey"], ["valkey-cluster"])

@@ -5,19 +5,27 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from bench.peers.driving import Load, Row, row_of
-from bench.peers.known import OURS, PEERS, Peer
+from bench.peers.driving import Load, Rig, Row, row_of
+from bench.peers.known import ON_POSTGRES, OURS, PEERS, Peer
 from bench.peers.table import progress, save, table
+from bench.postgres.rig import peers_rig
 from bench.valkey.rig import rig
 
+STORES: dict[str, tuple[Callable[[], AbstractAsyncContextManager[Rig]], tuple[Peer, ...]]] = {
+    "valkey": (rig, PEERS),
+    "postgres": (peers_rig, ON_POSTGRES),
+}
 RESULTS = Path(__file__).parent.parent / "results" / "peers.json"
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-peers ARGS=", description=__doc__)
-    names = [peer.name for peer in PEERS]
+    names = [peer.name for _, peers in STORES.values() for peer in peers]
+    parser.add_argument("--store", choices=STORES, default="valkey", help="on which server")
     parser.add_argument("--tasks", type=int, default=10_000, help="how many tasks each drains")
     parser.add_argument(
         "--seconds", type=float, default=6, help="each may submit and drain for so long"
@@ -29,9 +37,10 @@ def arguments() -> argparse.Namespace:
 
 
 async def main(chosen: argparse.Namespace) -> bool:
-    taking_part = [OURS, *(peer for peer in PEERS if peer.name in chosen.only)]
+    opened, peers = STORES[chosen.store]
+    taking_part = [OURS, *(peer for peer in peers if peer.name in chosen.only)]
     found: dict[Peer, list[Row]] = {peer: [] for peer in taking_part}
-    async with rig() as on:
+    async with opened() as on:
         given = {name: str(getattr(chosen, name)) for name in ("tasks", "seconds", "rounds")}
         facts = await on.facts() | given
         for turn in range(1, chosen.rounds + 1):

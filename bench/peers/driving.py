@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from bench.peers.known import Peer
-from bench.valkey.rig import Rig
 
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENTS = ROOT / ".venv-peers"
@@ -23,6 +23,31 @@ INSTALL_S = 300
 START_S = 30
 _LOOK_S = 0.02
 _END_S = 5
+
+
+class Spent(Protocol):
+    """What a server has spent since it started."""
+
+    @property
+    def cpu_seconds(self) -> float: ...
+
+
+class Rig(Protocol):
+    """The server on which queues run."""
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def url(self) -> str:
+        """For FlowFabric, and for queues on Postgres."""
+
+    async def clean(self) -> None:
+        """Forget all data."""
+
+    async def usage(self) -> Spent: ...
+
+    async def facts(self) -> dict[str, str]: ...
 
 
 class Fault(Exception):
@@ -94,7 +119,7 @@ def _shortfall(load: Load, submitted: Answer, drained: Answer) -> str:
 async def _run(on: Rig, peer: Peer, python: Path, load: Load) -> tuple[Answer, Answer, float]:
     await on.clean()
     with tempfile.TemporaryDirectory() as directory:
-        program = _Program(peer, python, on.server.port, Path(directory))
+        program = _Program(peer, python, on, Path(directory))
         submitted = await program.answer("submit", load)
         before = await on.usage()
         drained = await program.answer("work", msgspec.structs.replace(load, tasks=submitted.tasks))
@@ -103,14 +128,15 @@ async def _run(on: Rig, peer: Peer, python: Path, load: Load) -> tuple[Answer, A
 
 
 class _Program:
-    def __init__(self, peer: Peer, python: Path, port: int, directory: Path) -> None:
+    def __init__(self, peer: Peer, python: Path, on: Rig, directory: Path) -> None:
         self._module = f"bench.peers.programs.on_{peer.name}"
         self._python = python
         self._answer = directory / "answer.json"
         self._directory = directory
         self._environment = os.environ | {
             "PEERS_ANSWER": str(self._answer),
-            "PEERS_PORT": str(port),
+            "PEERS_PORT": str(on.port),
+            "PEERS_URL": on.url,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         }
 

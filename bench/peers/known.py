@@ -48,3 +48,24 @@ PEERS = (
         note="its worker that does not fork; the usual one forks for each task",
     ),
 )
+# The same, on one Postgres server.
+ON_POSTGRES = (
+    Peer(
+        name="pgqueuer",
+        packages=("pgqueuer[asyncpg]>=1.6,<2", "uvloop"),
+        stores_results=False,
+        note="asyncio, batches of 64; statuses are buffered, and deleted rows leave a count behind",
+    ),
+    Peer(
+        name="procrastinate",
+        packages=("procrastinate>=3.10,<4", "uvloop"),
+        stores_results=False,
+        note="asyncio, 64 at once; events are stored by triggers",
+    ),
+    Peer(
+        name="dbos",
+        packages=("dbos>=3.4,<4",),
+        stores_results=True,
+        note="a workflow for each task, 64 at once",
+    ),
+)

@@ -102,6 +102,14 @@ class Rig:
             await close_engine(engine)
 
     @property
+    def port(self) -> int:
+        return self.server.port
+
+    @property
+    def url(self) -> str:
+        return f"valkey://127.0.0.1:{self.port}"
+
+    @property
     def settings(self) -> Settings:
         return Settings(
             store=StoreUrl("valkey", host="127.0.0.1", port=self.server.port),

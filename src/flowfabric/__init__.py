@@ -12,16 +12,20 @@ if TYPE_CHECKING:
     from flowfabric.core.policy import ExponentialBackoff, FixedBackoff
     from flowfabric.errors import (
         BudgetExceeded,
+        CallTimeout,
         ConfigError,
         ExecutionCancelled,
         ExecutionExpired,
         ExecutionFailed,
         ExecutionSkipped,
         FlowFabricError,
+        NonRetryable,
         ResultTimeout,
+        StepFailed,
+        StepTimeout,
     )
     from flowfabric.fabric.app import FlowFabric
-    from flowfabric.fabric.claimers import WorkerConfig, connect, connect_with
+    from flowfabric.fabric.connection import WorkerConfig, connect, connect_with
     from flowfabric.fabric.flows import Flow, FlowRun
     from flowfabric.fabric.nodes import Node
     from flowfabric.fabric.runs import Frame, Run
@@ -40,6 +44,7 @@ __version__ = VERSION
 
 __all__ = [
     "BudgetExceeded",
+    "CallTimeout",
     "ClaimedTask",
     "Claimer",
     "ConfigError",
@@ -61,12 +66,15 @@ __all__ = [
     "Frame",
     "Middleware",
     "Node",
+    "NonRetryable",
     "Payload",
     "PayloadBytes",
     "PendingWaitpoint",
     "ResultTimeout",
     "Run",
     "Signal",
+    "StepFailed",
+    "StepTimeout",
     "Suspend",
     "SyncContext",
     "Task",
@@ -83,16 +91,20 @@ _MODULES: Final = {
     "flowfabric.core.policy": ("ExponentialBackoff", "FixedBackoff"),
     "flowfabric.errors": (
         "BudgetExceeded",
+        "CallTimeout",
         "ConfigError",
         "ExecutionCancelled",
         "ExecutionExpired",
         "ExecutionFailed",
         "ExecutionSkipped",
         "FlowFabricError",
+        "NonRetryable",
         "ResultTimeout",
+        "StepFailed",
+        "StepTimeout",
     ),
     "flowfabric.fabric.app": ("FlowFabric",),
-    "flowfabric.fabric.claimers": ("WorkerConfig", "connect", "connect_with"),
+    "flowfabric.fabric.connection": ("WorkerConfig", "connect", "connect_with"),
     "flowfabric.fabric.flows": ("Flow", "FlowRun"),
     "flowfabric.fabric.nodes": ("Node",),
     "flowfabric.fabric.runs": ("Frame", "Run"),

@@ -4,27 +4,42 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 
-from flowfabric.backend.base import Backend
+from flowfabric.backend.base import CONFIG_TOPIC, Backend
 from flowfabric.backend.memory import open_memory
+from flowfabric.backend.moving import PARTITIONS, Movable, Move, MoveOrder, Progress, abandon
 from flowfabric.backend.observed import observed
-from flowfabric.backend.sqlite import Durability, damage_of, open_sqlite, pending_steps, repair
-from flowfabric.backend.types import ConfigPut, Discrepancy
-from flowfabric.config import Settings, StoreUrl
-from flowfabric.core.ids import PartitionCounts
+from flowfabric.backend.sqlite import (
+    Durability,
+    damage_of,
+    movable_file,
+    open_sqlite,
+    pending_steps,
+    repair,
+)
+from flowfabric.backend.types import CLUSTER_SLOTS, Discrepancy
+from flowfabric.config import Settings
+from flowfabric.config.options import chosen, is_on, is_replicated, libpq_parameters, schema_of
 from flowfabric.core.tokens import Secret
+from flowfabric.duties.hints import HINTS_S, Hints
 from flowfabric.duties.loop import Duties, DutyLoop
 from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, Limits, engine_on
-from flowfabric.errors import InvalidInput, PartitionMismatch, UnsupportedStore
+from flowfabric.engine.executions.submit import Create
+from flowfabric.engine.partitions import agree_on_partitions, counts_in
+from flowfabric.errors import InvalidInput, UnsupportedStore
 from flowfabric.telemetry.observer import NO_OBSERVER, CounterTotals, Observer
 
+if TYPE_CHECKING:
+    from flowfabric.backend.postgres import CallersConnection, PostgresBackend
+    from flowfabric.backend.postgres import Opening as PostgresOpening
+    from flowfabric.backend.valkey import ValkeyBackend
+
 Clock = Callable[[], int]
-_FAMILIES: Final = ("flow", "budget", "quota")
 
 
 def backend_of(settings: Settings, clock: Clock | None = None) -> Backend:
@@ -41,17 +56,49 @@ def backend_of(settings: Settings, clock: Clock | None = None) -> Backend:
                 searchable=settings.searchable_tags,
                 readers=settings.sqlite_readers,
             )
+        case "postgres":
+            opening = _postgres(settings, clock)
+            from flowfabric.backend.postgres import open_postgres
+
+            return open_postgres(opening)
         case "valkey":
             return _valkey(settings, clock)
         case "http" | "https":
             raise InvalidInput("url: names a server; expected a store")
         case scheme:
             raise UnsupportedStore(
-                f"{scheme}: this installation has no such store; use sqlite, valkey or memory"
+                f"{scheme}: this installation has no such store;"
+                " use sqlite, postgres, valkey or memory"
             )
 
 
-def _valkey(settings: Settings, clock: Clock | None) -> Backend:
+def _postgres(settings: Settings, clock: Clock | None = None) -> "PostgresOpening":
+    try:
+        from flowfabric.backend.postgres import Opening, Target
+    except ModuleNotFoundError as fault:
+        raise _without(fault) from None
+    store = settings.store
+    return Opening(
+        target=Target(
+            libpq_parameters(store),
+            schema=schema_of(store),
+            is_pooled=chosen(store, "pooler", "session", "transaction") == "transaction",
+        ),
+        clock=clock,
+        searchable=settings.searchable_tags,
+        pool_size=settings.postgres_pool_size,
+        migrates=settings.auto_migrate,
+        notifies=chosen(store, "notify", "on", "off") == "on",
+    )
+
+
+def _without(fault: ModuleNotFoundError) -> UnsupportedStore:
+    return UnsupportedStore(
+        f"postgres needs the package {fault.name}: install flowfabric[postgres]"
+    )
+
+
+def _valkey(settings: Settings, clock: Clock | None) -> "ValkeyBackend":
     try:
         from flowfabric.backend.valkey import Demands, Login, Opening, Sentinels, open_valkey
     except ModuleNotFoundError as fault:
@@ -60,7 +107,7 @@ def _valkey(settings: Settings, clock: Clock | None) -> Backend:
         ) from None
     store = settings.store
     options = ("tls", "cluster", "allow_volatile", "sentinel_auth")
-    switched = {name for name in options if _is_on(store, name)}
+    switched = {name for name in options if is_on(store, name)}
     tls, ca_file = "tls" in switched, store.options.get("tls_ca", "")
     login = Login(store.user, store.password.reveal(), tls, ca_file)
     anonymous = Login(tls=tls, ca_file=ca_file)
@@ -78,7 +125,7 @@ def _valkey(settings: Settings, clock: Clock | None) -> Backend:
             demands=Demands(settings.allow_redis, "allow_volatile" in switched),
             loads=_loads(settings),
             boot_timeout_s=settings.boot_timeout_s,
-            replicated=_is_replicated(store),
+            replicated=is_replicated(store),
         ),
         cluster="cluster" in switched,
     )
@@ -92,23 +139,6 @@ def _loads(settings: Settings) -> Literal["missing", "always", "never"]:
     return "never" if settings.skip_library_load else "missing"
 
 
-def _is_replicated(store: StoreUrl) -> bool:
-    match store.options.get("durability", ""):
-        case "":
-            return False
-        case "replicated":
-            return True
-        case text:
-            raise InvalidInput(f"durability: expected replicated or nothing, got {text!r}")
-
-
-def _is_on(store: StoreUrl, name: str) -> bool:
-    text = store.options.get(name, "false").lower()
-    if text not in ("1", "true", "0", "false"):
-        raise InvalidInput(f"{name}: expected true or false, got {text!r}")
-    return text in ("1", "true")
-
-
 def _durability(text: str) -> Durability:
     match text:
         case "normal" | "fsync":
@@ -118,9 +148,35 @@ def _durability(text: str) -> Durability:
 
 
 def migrations_of(settings: Settings) -> list[str]:
-    """Migrations that opening the store would run; only SQLite has any."""
+    """Migrations that opening the store would run; Valkey and memory have none."""
     store = settings.store
+    if store.scheme == "postgres":
+        opening = _postgres(settings)
+        from flowfabric.backend.postgres import pending_migrations
+
+        return pending_migrations(opening)
     return pending_steps(store.path) if store.scheme == "sqlite" else []
+
+
+async def migrate_store(settings: Settings) -> None:
+    """Bring the layout of a store to this release."""
+    backend = backend_of(msgspec.structs.replace(settings, auto_migrate=True))
+    try:
+        await backend.prepare()
+        await agree_on_partitions(backend, settings.counts)
+    finally:
+        await backend.close()
+
+
+def database_findings(settings: Settings) -> list[tuple[str, str]]:
+    """What is wrong with a database server, each with what to do about it; only Postgres has a
+    server whose settings matter here."""
+    if settings.store.scheme != "postgres":
+        return []
+    opening = _postgres(settings)
+    from flowfabric.backend.postgres import examined
+
+    return examined(opening)
 
 
 async def verified(
@@ -143,11 +199,13 @@ async def _repair(settings: Settings) -> None:
     if store.scheme == "sqlite":
         repair(store.path)
         return
-    opened = backend_of(settings)
-    from flowfabric.backend.valkey import ValkeyBackend
+    if store.scheme == "postgres":
+        opening = _postgres(settings)
+        from flowfabric.backend.postgres import repair_database
 
-    if not isinstance(opened, ValkeyBackend):
-        raise InvalidInput(f"repair: {store.scheme}: this store has nothing to repair")
+        repair_database(opening)
+        return
+    opened = _valkey(settings, None)
     try:
         await opened.prepare()
         await opened.repair()
@@ -156,11 +214,59 @@ async def _repair(settings: Settings) -> None:
 
 
 async def _verify(settings: Settings) -> list[Discrepancy]:
-    engine = await open_engine(settings)
+    """Without an engine, which the source of a move refuses."""
+    async with _opened(movable_of(settings, is_new=False)) as store:
+        return await store.verify()
+
+
+def movable_of(settings: Settings, clock: Clock | None = None, *, is_new: bool) -> Movable:
+    """A store as the source of a move, or as its target, which may be new."""
+    store = settings.store
+    match store.scheme:
+        case "sqlite":
+            return movable_file(store.path, settings.searchable_tags, clock, is_new=is_new)
+        case "postgres":
+            opening = _postgres(settings, clock)
+            from flowfabric.backend.postgres import PostgresMovable
+
+            return PostgresMovable(opening, is_new=is_new)
+        case "valkey":
+            opened = _valkey(settings, clock)
+            from flowfabric.backend.valkey import ValkeyMovable
+
+            return ValkeyMovable(opened, store.where)
+        case scheme:
+            raise InvalidInput(f"{scheme}: only sqlite, postgres and valkey keep a deployment")
+
+
+async def move(
+    stores: tuple[Settings, Settings], order: MoveOrder, report: Callable[[Progress], None]
+) -> None:
+    """Move a deployment from the first store to the second."""
+    source, target = stores
+    async with _opened(movable_of(source, is_new=False)) as ours:
+        stored = await ours.document(PARTITIONS)
+        counts = counts_in(stored or b"") or target.counts
+        target = msgspec.structs.replace(target, counts=counts)
+        theirs = movable_of(target, is_new=True)
+        work = Move(ours, theirs, report)
+        async with _opened(theirs):
+            await work.run(order)
+
+
+async def abandon_move(source: Settings) -> None:
+    """Let the source of an unfinished move be used again."""
+    async with _opened(movable_of(source, is_new=False)) as ours:
+        await abandon(ours)
+
+
+@asynccontextmanager
+async def _opened(store: Movable) -> AsyncIterator[Movable]:
     try:
-        return list(await engine.deps.store.backend.verify())
+        await store.open()
+        yield store
     finally:
-        await close_engine(engine)
+        await store.close()
 
 
 async def open_engine(
@@ -188,9 +294,13 @@ async def engine_over(
             stream_ops=settings.max_concurrent_stream_ops,
             waitpoint_grace_ms=settings.waitpoint_grace_ms,
             claim_poll_ms=settings.claim_poll_interval_ms,
+            payload_bytes=settings.max_payload_bytes,
         )
-        engine = engine_on(backend, settings.counts, limits, settings.searchable_tags)
-        await engine.keys.boot(settings.waitpoint_secret, generated=_generated(settings.store))
+        engine = engine_on(
+            backend, settings.counts, limits, settings.searchable_tags, settings.store_keys
+        )
+        await engine.keys.boot(settings.waitpoint_secret, generated=_generated(settings))
+        await engine.deps.secret.get()
         for lane in settings.lanes:
             engine.lanes.used("default", lane)
         await engine.lanes.drain()
@@ -208,65 +318,53 @@ def _counted(engine: Engine) -> CounterTotals:
         siblings=counters.siblings,
         reconnects=counters.reconnects,
         reloads=counters.reloads,
+        log_lag_s=counters.log_lag_s,
     )
 
 
-def _generated(store: StoreUrl) -> Secret:
-    """A signing secret for an embedded store; for a shared store it must be configured."""
-    is_own = store.scheme in ("memory", "sqlite")
-    return Secret(secrets.token_hex(32) if is_own else "")
+def _generated(settings: Settings) -> Secret:
+    """A signing secret for an embedded store or for development; otherwise the secret of a shared
+    store must be configured."""
+    is_own = settings.store.scheme in ("memory", "sqlite")
+    return Secret(secrets.token_hex(32) if is_own or settings.generates_secret else "")
 
 
-async def agree_on_partitions(backend: Backend, counts: PartitionCounts) -> None:
-    """Store the partition counts on first use; later ones must be equal."""
-    configured = {f"num_{name}_partitions": getattr(counts, name) for name in _FAMILIES}
-    put = ConfigPut("partitions", 0, msgspec.json.encode(configured))
-    (answer,) = await backend.config_put([put])
-    if answer.applied:
-        return
-    stored = _stored_counts(answer.document.body)
-    for name, wanted in configured.items():
-        found = stored.get(name, 0)
-        if found != wanted:
-            raise PartitionMismatch(
-                f"{name}: stored={found}, config={wanted}; the counts of a store cannot change"
-            )
-
-
-async def counts_of(backend: Backend) -> PartitionCounts | None:
-    """The partition counts of a store; None when there are none that can be read."""
-    (found,) = await backend.config_get(["partitions"])
-    stored = _stored_counts(found.body) if found else {}
+def callers_connection(connection: object) -> "CallersConnection":
+    """A connection on which the caller has begun a transaction; nothing is sent."""
     try:
-        return PartitionCounts(**{name: stored[f"num_{name}_partitions"] for name in _FAMILIES})
-    except KeyError:
-        return None
+        from flowfabric.backend.postgres import CallersConnection
+    except ModuleNotFoundError as fault:
+        raise _without(fault) from None
+    return CallersConnection(connection)
 
 
-def _stored_counts(body: bytes) -> dict[str, int]:
-    """The stored counts; empty when they cannot be read."""
-    try:
-        found = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}
+def creator_on(engine: Engine, connection: "CallersConnection") -> Create:
+    """Creates executions in the transaction that is open on a connection of the caller's."""
+    backend = engine.deps.store.backend
+    if not backend.describe().transactional_submit:
+        family = backend.describe().family
+        raise UnsupportedStore(f"{family} has no transactions of callers; use postgres")
+    return partial(cast("PostgresBackend", backend).create_on, connection)
 
 
-def duties_of(engine: Engine, settings: Settings, observer: Observer = NO_OBSERVER) -> Duties:
-    return Duties(
-        [
-            DutyLoop(
-                TimerSweep(engine, settings.scanner_filter),
-                settings.timer_sweep_interval_ms / 1000,
-                observer,
-            ),
-            DutyLoop(
-                Retention(engine, settings.scanner_filter),
-                settings.retention_trimmer_interval_s,
-                observer,
-            ),
-        ]
-    )
+def duties_of(
+    engine: Engine, settings: Settings, observer: Observer = NO_OBSERVER, *more: DutyLoop
+) -> Duties:
+    """The duties of every process that has a store, and `more` that only this one has."""
+    only, sweep_s = settings.scanner_filter, settings.timer_sweep_interval_ms / 1000
+    # A schedule that was changed may be due.
+    changed = engine.deps.store.backend.notifier().subscribe(CONFIG_TOPIC)
+    loops = [
+        DutyLoop(TimerSweep(engine, only), sweep_s, observer, changed),
+        DutyLoop(
+            Retention(engine, only, settings.log_limits),
+            settings.retention_trimmer_interval_s,
+            observer,
+        ),
+    ]
+    if engine.deps.store.backend.describe().spread == CLUSTER_SLOTS:
+        loops.append(DutyLoop(Hints(engine), HINTS_S, observer))
+    return Duties([*loops, *more])
 
 
 @asynccontextmanager

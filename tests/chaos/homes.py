@@ -10,8 +10,8 @@ from tests.rotation import on_stores
 from tests.serving import serving
 from tests.stores import url_of
 
-STORES: Final = on_stores(["sqlite"], ["valkey", "valkey-cluster"])
-HOMES: Final = on_stores(["sqlite", "valkey", "http"], ["valkey-cluster"])
+STORES: Final = on_stores(["sqlite"], ["postgres", "valkey", "valkey-cluster"])
+HOMES: Final = on_stores(["sqlite", "valkey", "http"], ["postgres", "valkey-cluster"])
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric.backend.types import EventFilter, With
+from flowfabric.duties.hints import Hints
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
 from flowfabric.engine.attempts.claimed import Claimed
@@ -51,6 +52,7 @@ async def reclaimed(engine: Engine, sweep: TimerSweep) -> list[Claimed]:
     )
     async with asyncio.timeout(20):
         while True:
+            await Hints(engine).visit()
             await sweep.visit()
             if claimed := await engine.claims.claim(order):
                 return claimed

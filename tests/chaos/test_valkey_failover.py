@@ -9,13 +9,8 @@ from flowfabric.backend.valkey.keys import CONFIG, lane_key, slot_of
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.engine import Engine
 from flowfabric.operations.workers import ClaimOrder
-from tests.chaos.valkey_load import (
-    RETRY_S,
-    Load,
-    ended_well,
-    engine_at,
-    settings_for,
-)
+from tests.chaos.load import RETRY_S, ended_well, engine_at
+from tests.chaos.valkey_load import Load, settings_for
 from tests.valkey_server import ValkeyCluster, ValkeyServer, await_server
 
 # Less than a call is repeated for.

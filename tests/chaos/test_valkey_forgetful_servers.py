@@ -5,8 +5,9 @@ from itertools import product
 
 import pytest
 
+from tests.chaos.load import engine_at
 from tests.chaos.test_valkey_failover import finished_one, keys_at
-from tests.chaos.valkey_load import Load, engine_at, settings_for
+from tests.chaos.valkey_load import Load, settings_for
 from tests.valkey_server import ValkeyCluster
 
 REFRESHES = 8

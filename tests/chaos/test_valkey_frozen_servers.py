@@ -15,16 +15,9 @@ from flowfabric.engine import Engine
 from flowfabric.engine.attempts import claims
 from flowfabric.errors import StoreTimeout
 from flowfabric.operations.executions import Submission
+from tests.chaos.load import completions, ended_well, engine_at, lost_and_doubled
 from tests.chaos.test_valkey_failover import HINTS, finished_one, keys_at, take_over, victim_of
-from tests.chaos.valkey_load import (
-    Load,
-    be_patient,
-    completions,
-    ended_well,
-    engine_at,
-    lost_and_doubled,
-    settings_for,
-)
+from tests.chaos.valkey_load import Load, be_patient, settings_for
 from tests.valkey_server import ValkeyCluster, ValkeyServer, await_server
 
 SOON_S = 20.0

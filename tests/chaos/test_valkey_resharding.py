@@ -10,8 +10,9 @@ from flowfabric.engine import Engine
 from flowfabric.engine.attempts.outcomes import Done
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
+from tests.chaos.load import completions, engine_at, lost_and_doubled
 from tests.chaos.resharding import at_once, key_by_key, next_primary
-from tests.chaos.valkey_load import Load, completions, engine_at, lost_and_doubled, settings_for
+from tests.chaos.valkey_load import Load, settings_for
 from tests.valkey_server import ValkeyCluster
 
 LIVE = 10

@@ -13,14 +13,8 @@ from flowfabric.engine import Engine
 from flowfabric.errors import FlowFabricError, LeaseExpired
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
-from tests.chaos.valkey_load import (
-    Load,
-    be_patient,
-    completions,
-    engine_at,
-    lost_and_doubled,
-    settings_for,
-)
+from tests.chaos.load import completions, engine_at, lost_and_doubled
+from tests.chaos.valkey_load import Load, be_patient, settings_for
 from tests.clock import VirtualClock
 from tests.valkey_server import ValkeyCluster, ValkeyServer
 

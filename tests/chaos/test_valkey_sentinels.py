@@ -11,7 +11,8 @@ from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import AuthFault, InvalidInput, ProtocolFault, TransportFault
 from flowfabric.operations.workers import ClaimOrder
-from tests.chaos.valkey_load import Load, ended_well, engine_at
+from tests.chaos.load import ended_well, engine_at
+from tests.chaos.valkey_load import Load
 from tests.valkey_sentinel import NAME, WatchedPair
 from tests.valkey_server import ValkeyServer, await_server
 

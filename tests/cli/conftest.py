@@ -47,10 +47,12 @@ def _settings(store: str, directory: Path) -> dict[str, str]:
     """What a store needs beside the defaults; a SQLite file in this directory is the default."""
     if store == "sqlite":
         return {}
-    return {"FF_URL": url_of(store, directory), "FF_WAITPOINT_HMAC_SECRET": "5e" * 32}
+    return {"FF_URL": url_of(store, directory)}
 
 
-@pytest.fixture(scope="module", params=on_stores(["sqlite"], ["valkey", "valkey-cluster"]))
+@pytest.fixture(
+    scope="module", params=on_stores(["sqlite"], ["postgres", "valkey", "valkey-cluster"])
+)
 def shell(request: pytest.FixtureRequest, directory: Path) -> Iterator[Shell]:
     """`flowfabric dev --sample` on a free port, in an empty directory."""
     environment = {name: value for name, value in os.environ.items() if name[:3] != "FF_"}

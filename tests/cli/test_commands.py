@@ -37,7 +37,7 @@ def test_a_key_submits_once(shell: Shell) -> None:
 
 
 def test_a_failed_wait_is_exit_code_1(shell: Shell) -> None:
-    result = shell.run("submit", "no-such-task", "--wait")
+    result = shell.run("submit", "flaky", "--wait")
     assert result.exit_code == 1
     assert "failed" in result.output
 
@@ -277,9 +277,9 @@ def test_verify_repairs_what_is_derived_on_a_server(monkeypatch: pytest.MonkeyPa
         url = f"valkey://127.0.0.1:{server.port}"
         made = CliRunner().invoke(app, ["submit", "greet", "--url", url])
         assert made.exit_code == 0, made.output
-        server.run("DEL", "ff:r:{l:default:default}:-")
+        server.run("DEL", "ff:lq:{fp:0}:default:default")
         found = CliRunner().invoke(app, ["verify", "--url", url, "--json"])
-        assert {one["kind"] for one in msgspec.json.decode(found.stdout)} == {"hint"}
+        assert {one["kind"] for one in msgspec.json.decode(found.stdout)} == {"queue"}
         mended = CliRunner().invoke(app, ["verify", "--repair", "--url", url])
         assert mended.exit_code == 0, mended.output
         assert "as the records say" in mended.output
@@ -316,10 +316,12 @@ def test_a_password_in_an_address_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("command", ["doctor", "verify", "list", "migrate"])
-def test_a_store_this_installation_lacks_is_exit_code_2(command: str) -> None:
-    result = CliRunner().invoke(app, [command, "--url", "postgresql://somebody:pw@localhost/db"])
-    assert result.exit_code == 2, result.output
-    assert "no such store" in result.output
+def test_a_database_that_does_not_answer_is_one_line(command: str) -> None:
+    url = "postgresql://somebody:pw@127.0.0.1:1/db"
+    result = CliRunner().invoke(app, [command, "--url", url])
+    assert result.exit_code == 1, result.output
+    assert "postgres 127.0.0.1:1/db" in result.output
+    assert "Traceback" not in result.output
     assert "pw" not in result.output
 
 
@@ -327,3 +329,62 @@ def _wait_until(shell: Shell, execution_id: str, state: str) -> None:
     """Asks until it is so; the test's own time limit ends what never comes."""
     while shell.json("get", execution_id)["execution"]["public_state"] != state:
         pass
+
+
+def test_a_doctor_says_whether_signing_keys_are_encrypted(tmp_path: Path) -> None:
+    url, key = f"sqlite:///{tmp_path / 'keys.db'}", {"FF_STORE_KEY": "ab" * 32}
+
+    def told(env: dict[str, str]) -> str:
+        return CliRunner().invoke(app, ["doctor", "--url", url], env=env).output
+
+    assert "signing keys: in the clear in the store" in told({})
+    assert "signing keys: encrypted in the store" in told(key)
+    assert "the signing keys of this store are encrypted; set FF_STORE_KEY" in told({})
+    wrong = CliRunner().invoke(app, ["list", "--url", url], env={"FF_STORE_KEY": "cd" * 32})
+    assert wrong.exit_code == 1
+    assert wrong.stderr == (
+        "error: invalid_secret: the signing keys of this store are encrypted with another key;"
+        " set FF_STORE_KEY to the key of the store\n"
+    )
+    assert "ab" * 16 not in wrong.output
+
+
+def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
+    shell = Shell(f"sqlite:///{tmp_path / 'tokens.db'}")
+    assert "no token was made" in shell.ok("token", "list")
+    words = ("token", "create", "billing workers", "-s", "worker", "-n", "billing")
+    told = shell.ok(*words, "--expires", "30d").splitlines()
+    assert told[0].startswith("ff_")
+    assert len(told[0]) >= 43
+    assert "it is not shown again" in told[2]
+    assert "ask every caller for a token" in told[3]
+    (shown,) = shell.json("token", "list")
+    assert (shown["name"], shown["scopes"]) == ("billing workers", ["worker"])
+    assert shown["namespaces"] == ["billing"]
+    assert shown["expires_at"] == shown["created_at"] + 30 * 86_400_000
+    listed = shell.ok("token", "list")
+    assert shown["token_id"] in listed
+    assert told[0] not in listed
+    assert shell.ok("token", "revoke", shown["token_id"]) == f"revoked {shown['token_id']}\n"
+    again = shell.run("token", "revoke", shown["token_id"])
+    assert (again.exit_code, again.stderr) == (
+        1,
+        f"error: not_found: there is no token {shown['token_id']}\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--scope", "nope"), "--scope: expected one of read, submit, worker, approve, metrics,"),
+        (("--scope", "read", "--expires", "soon"), "--expires: expected a timedelta, seconds or"),
+        (("--scope", "read", "-n", "a:b"), "namespaces: contains ':'"),
+    ],
+)
+def test_a_token_that_makes_no_sense_is_one_line(
+    words: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    result = Shell(f"sqlite:///{tmp_path / 'tokens.db'}").run("token", "create", "x", *words)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert told in line

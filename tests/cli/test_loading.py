@@ -45,6 +45,8 @@ async def test_a_command_over_http_loads_neither_engine_nor_server_nor_store() -
             ("lanes",),
             ("workers",),
             ("doctor",),
+            ("token", "create", "ci", "--scope", "read"),
+            ("token", "list"),
         ):
             done = await _ran(*words, "--url", server.url)
             assert done.returncode == 0, (words, done.stderr)

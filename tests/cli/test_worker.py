@@ -95,6 +95,18 @@ def test_an_app_that_is_wrong_is_told_without_the_insides(
     assert "importlib" not in said
 
 
+def test_a_worker_refuses_an_app_that_names_another_store(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        "from flowfabric import FlowFabric\nfabric = FlowFabric('sqlite:///own.db')"
+    )
+    with working(tmp_path, "app:fabric", "--url", "sqlite:///other.db") as process:
+        said, _ = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert said.startswith("error: app:fabric works on sqlite own.db, not on sqlite other.db: ")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "other.db").exists()
+
+
 def test_a_lease_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     with working(tmp_path, "app:fabric", "--lease", "soon") as process:

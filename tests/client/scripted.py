@@ -26,9 +26,12 @@ class Scripted:
     def __init__(self, script: tuple[bytes, ...]) -> None:
         self._script = script
         self.requests: list[bytes] = []
+        self.answered = asyncio.Event()
         self.url = ""
+        self._writers: set[asyncio.StreamWriter] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         try:
             while head := await _head(reader):
                 self.requests.append(head)
@@ -37,7 +40,14 @@ class Scripted:
                     return
                 writer.write(said)
                 await writer.drain()
+                self.answered.set()
         finally:
+            writer.close()
+            self._writers.discard(writer)
+
+    def cut(self) -> None:
+        """Close the connections that are open."""
+        for writer in self._writers:
             writer.close()
 
 

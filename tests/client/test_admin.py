@@ -7,15 +7,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
-import httpx
 import msgspec
 import pytest
 
 from flowfabric import FlowFabric
+from flowfabric.client.http import Response
 from flowfabric.client.rest import Request, Rest
 from flowfabric.config import Settings
 from flowfabric.core.condition_checks import Fresh, UsePending
 from flowfabric.core.conditions import signal_set
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.errors import (
@@ -31,11 +32,12 @@ from flowfabric.operations import budgets, flows
 from flowfabric.operations.attempts import (
     Appended,
     Kept,
-    NewEntries,
     NewEntry,
     NewFrame,
     NewWaitpoint,
     Output,
+    Progress,
+    ProgressReported,
     Suspend,
     Suspended,
     SuspendOrder,
@@ -57,6 +59,7 @@ from flowfabric.operations.schedules import Backfill, NewSchedule
 from flowfabric.operations.signals import Approval, NewSignal
 from flowfabric.operations.store import NewSecret
 from flowfabric.operations.streams import StreamRange, Tail
+from flowfabric.operations.tokens import NewToken
 from flowfabric.operations.workers import (
     Claim,
     ClaimOrder,
@@ -64,6 +67,7 @@ from flowfabric.operations.workers import (
     Fail,
     Finished,
     GrantClaim,
+    LeasesEnded,
     NewGrant,
     Registration,
     Renewal,
@@ -313,6 +317,7 @@ async def _built(world: World) -> None:
     await world.submit("built", execution_id=member)
     assert await admin.add_member(made.flow_id, member) == flows.MemberAdded(member, 1)
     assert await admin.add_member(made.flow_id, member) == flows.AlreadyMember(member, 1)
+    assert await admin.children_flow(member) == made.flow_id
     await world.submit("built", execution_id=await admin.mint_for_lane("built"))
     key = await admin.mint_for_key("order 7")
     await world.submit("built", execution_id=key, idempotency_key="order 7")
@@ -384,6 +389,8 @@ async def _work(world: World) -> None:
     worker = Registration(worker_id="w", worker_instance_id=me, lanes=lanes, ttl_ms=60_000)
     assert (await admin.register_worker(worker)).outcome == "registered"
     assert (await admin.heartbeat(me)).outcome == "refreshed"
+    assert await admin.report_gone(me, ["nobody"]) == LeasesEnded(0)
+    assert (await admin.watch(me, wait_ms=0)).held in (None, ())
     for _ in range(2):
         await world.submit("work")
     order = ClaimOrder(worker_id="w", worker_instance_id=me, lanes=lanes)
@@ -393,11 +400,12 @@ async def _work(world: World) -> None:
     fence = fence_of(claim)
     (kept,) = (await admin.renew(me, 60_000, [Renewal(**fence)])).items
     assert isinstance(kept, Renewed)
+    assert await admin.report_progress(Progress(**fence, progress_pct=5)) == ProgressReported()
     frame = NewFrame(frame_type="t", payload=b"x")
     (put,) = await admin.append_frames([Output(**fence, attempt_index=0, frames=[frame])])
     assert isinstance(put, Appended)
-    step = NewEntries(**fence, entries=[NewEntry("step", 1, "ab", b"out")])
-    assert await admin.append_journal(step) == [Kept(True)]
+    step = NewEntry(**fence, entry=JournalEntry("step", 1, "ab", b"out"))
+    assert await admin.append_journal([step]) == [Kept(True)]
     new_budget = budgets.NewBudget(dimensions=["tokens"], hard_limits=[9], soft_limits=[0])
     budget_id = (await admin.create_budget(new_budget)).budget_id
     spent = UsageReport(**fence, budget_id=budget_id, dimensions={"tokens": 1})
@@ -450,6 +458,17 @@ async def _service(world: World) -> None:
     assert rotated.new_kid == "k2"
 
 
+async def _tokens(world: World) -> None:
+    admin = world.admin
+    made = await admin.create_token(NewToken(name="ci", scopes=("read",)))
+    assert made.token.startswith("ff_")
+    (shown,) = (await admin.list_tokens()).items
+    assert (shown.token_id, shown.name, shown.namespaces) == (made.token_id, "ci", None)
+    await admin.revoke_token(made.token_id)
+    with pytest.raises(NotFound):
+        await admin.revoke_token(made.token_id)
+
+
 PARTS: list[Callable[[World], Awaitable[None]]] = [
     _reads,
     _acts,
@@ -462,6 +481,7 @@ PARTS: list[Callable[[World], Awaitable[None]]] = [
     _schedules,
     _work,
     _service,
+    _tokens,
 ]
 
 
@@ -472,7 +492,7 @@ async def test_every_method_works_and_reaches_every_route(
     called: set[str] = set()
     router, fetch = Router(ROUTES), Rest.fetch
 
-    async def noted(rest: Rest, request: Request) -> httpx.Response:
+    async def noted(rest: Rest, request: Request) -> Response:
         route = router.find(request.method, request.path.encode()).route
         assert route is not None, request
         asked.add(route.name)

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 
 from flowfabric.client.connection import persistent
+from flowfabric.client.http import Message, Response
 from flowfabric.client.operations import http_transport
 from flowfabric.client.rest import Rest
 from flowfabric.core.tokens import Secret
@@ -44,23 +44,33 @@ class Server:
         self._status = status
 
     def calls(self) -> Calls:
-        rest = Rest("http://localhost", Secret(""), httpx.MockTransport(self._answer))
-        return Calls(persistent(http_transport(rest)))
+        return Calls(persistent(http_transport(Rest("http://localhost", Secret(""), self))))
 
-    def _answer(self, request: httpx.Request) -> httpx.Response:
-        body = msgspec.json.decode(request.content)
+    async def close(self) -> None:
+        pass
+
+    async def send(self, message: Message, timeout_s: float) -> Response:
+        return _response(*self._answer(message))
+
+    def _answer(self, message: Message) -> tuple[int, object]:
+        assert message.body is not None
+        body = msgspec.json.decode(message.body)
         self.bodies.append(body)
         if self._status != 200:
             told = {503: "unavailable", 504: "timeout"}[self._status]
             refusal = {"error": told, "kind": told, "retryable": False}
-            return httpx.Response(self._status, json=refusal)
+            return self._status, refusal
         now, ok = len(self.bodies), {"state": "completed"}
         items: list[object] = [{"ok": ok} for _ in body["items"]]
-        if request.url.path.endswith("/renew"):
+        if message.target.endswith("/renew"):
             items = [{"ok": {"lease_expires_at": now}} for _ in body["items"]]
-            return httpx.Response(200, json={"items": items, "now": now, "config_revision": now})
+            return 200, {"items": items, "now": now, "config_revision": now}
         items[-1] = {"error": STALE}
-        return httpx.Response(200, json={"items": items, "claimed": [], "more": False, "now": now})
+        return 200, {"items": items, "claimed": [], "more": False, "now": now}
+
+
+def _response(status: int, body: object) -> Response:
+    return Response(status, {}, msgspec.json.encode(body))
 
 
 def finish(size: int = 0) -> Finish:

@@ -78,7 +78,7 @@ async def test_without_the_package_the_extra_is_named(monkeypatch: pytest.Monkey
     for name in [name for name in sys.modules if name.startswith("flowfabric.client.")]:
         if name != "flowfabric.client.addresses":
             monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "httpx", None)
+    monkeypatch.setitem(sys.modules, "httptools", None)
     with pytest.raises(ConfigError, match=r"flowfabric\[http\]"):
         await FlowFabric("http://localhost:1", settings=Settings()).open()
 

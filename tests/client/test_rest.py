@@ -52,7 +52,7 @@ async def asking(*script: bytes) -> AsyncIterator[tuple[Rest, Scripted]]:
 )
 async def test_what_changes_nothing_is_asked_again(first: bytes) -> None:
     async with asking(first, DONE) as (rest, scripted):
-        assert (await rest.fetch(SAFE)).json() == {"done": True}
+        assert (await rest.fetch(SAFE)).content == b'{"done":true}'
         assert len(scripted.requests) == 2
 
 

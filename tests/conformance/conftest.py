@@ -32,6 +32,7 @@ async def backend(
 async def engine(backend: Backend) -> AsyncIterator[Engine]:
     built = engine_on(backend, searchable_tags=SEARCHABLE)
     await built.keys.boot(SECRET)
+    await built.deps.secret.get()
     yield built
     await built.close()
 

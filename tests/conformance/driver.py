@@ -28,6 +28,7 @@ from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
 from tests.clock import VirtualClock
 from tests.conformance.graphs import FlowUnderTest, Graph, Member, create
+from tests.moves import act_if_due
 
 LEASE_MS: Final = 30_000
 NOWHERE: Final = "{fp:7}:00000000-0000-4000-8000-000000000000"
@@ -265,7 +266,7 @@ async def _lease_expired(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
 
 async def _lease_revoked(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     held = await _active(driver, fields)
-    await driver.engine.leases.revoke(held.execution_id)
+    await driver.engine.leases.revoke_lease(held.execution_id)
     return held
 
 
@@ -324,7 +325,7 @@ async def _cancelled(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
 
 async def _expired(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     held = await _active(driver, {"deadline_at": driver.clock()} | fields)
-    await driver.engine.scheduling.expire(held.execution_id, "execution_deadline")
+    await act_if_due(driver.engine, held.execution_id)
     return held
 
 

@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import msgspec
 
+from flowfabric.core.graph import Upstream
 from flowfabric.engine import Engine
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import (
@@ -14,6 +15,7 @@ from flowfabric.operations.flows import (
     NewEdge,
     StagedEdge,
 )
+from flowfabric.worker.context import chosen
 from tests.conformance.graphs import FlowUnderTest
 
 LATER = 9_000_000_000_000
@@ -71,3 +73,14 @@ async def new_flow(engine: Engine, *names: str, **fields: Any) -> EditedFlow:
     await engine.flows.create_flow(flow.flow_id, "edited")
     await flow.add(*names, **({"delay_until": LATER} | fields))
     return flow
+
+
+async def upstreams(
+    engine: Engine, execution_id: str, *, results: bool = False
+) -> tuple[Upstream, ...]:
+    return (await engine.flow_reads.list_upstreams(execution_id, results=results)).upstreams
+
+
+async def upstream(engine: Engine, execution_id: str, name: str) -> Upstream | None:
+    """The input of one name, as a handler gets it."""
+    return chosen(await upstreams(engine, execution_id, results=True), name)

@@ -54,6 +54,11 @@ async def report(engine: Engine, budget_id: str, dedup_key: str = "", **amounts:
     )
 
 
+async def attached(engine: Engine, budget_id: str, after: str = "", limit: int = 9) -> list[str]:
+    """Executions that were created under a budget, by id."""
+    return await engine.deps.store.backend.attached(budget_id, after, limit)
+
+
 async def usage(engine: Engine, budget_id: str) -> dict[str, int]:
     return (await engine.budgets.get_budget_status(budget_id)).usage
 

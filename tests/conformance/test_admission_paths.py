@@ -182,14 +182,14 @@ async def test_a_lapsed_grant_gives_its_slot_back_and_is_offered_again(driver: D
     order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), lease_ms=1_000)
     assert await engine.grants.claim_for_worker(order) is not None
     assert await slots(engine, quota_gate(quota)) == 1
-    assert await engine.reads.read_execution_state(own) == "waiting"
+    assert (await engine.reads.describe_execution(own)).public_state == "waiting"
     result = await driver.pass_time(1_000)
     assert result.of("grant_expiry") == 1
     assert await slots(engine, quota_gate(quota)) == 0
     again = await engine.grants.claim_for_worker(order)
     assert again is not None
     assert again.execution_id == own
-    assert await engine.reads.read_execution_state(own) == "waiting"
+    assert (await engine.reads.describe_execution(own)).public_state == "waiting"
 
 
 async def test_named_claims_pass_admission_but_hold_a_slot(driver: Driver) -> None:

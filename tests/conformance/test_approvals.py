@@ -15,7 +15,7 @@ from flowfabric.errors import (
     SignalLimitExceeded,
     TargetNotSignalable,
 )
-from flowfabric.operations.signals import Signals
+from flowfabric.operations.signals import DAY_MS, Signals
 from tests.conformance.driver import NOWHERE, Driver, refused, stranger
 from tests.conformance.waiting import Paused, count, on, pause, pending, signals
 from tests.proofs import proves
@@ -61,7 +61,10 @@ async def test_a_decision_is_stored_as_an_operators_signal(driver: Driver) -> No
 async def test_one_person_may_change_their_mind(driver: Driver) -> None:
     paused = await asked(driver)
     await paused.approve("approved")
-    assert (await paused.approve("rejected")).effect == SATISFIED
+    with refused(InvalidInput) as mismatch:
+        await paused.approve(lane_id="elsewhere")
+    assert mismatch.value.detail.startswith("lane_mismatch: ")
+    assert (await paused.approve("rejected", lane_id="default")).effect == SATISFIED
 
 
 async def test_a_repeat_is_answered_also_when_it_is_too_late(driver: Driver) -> None:
@@ -96,10 +99,7 @@ async def test_what_is_wrong_is_told_in_order(driver: Driver) -> None:
         with refused(NoWaitpointToApprove) as caught:
             await paused.approve(waitpoint_id=unknown, lane_id="elsewhere")
         assert (caught.value.code, caught.value.status) == ("waitpoint_not_found", 404)
-    with refused(InvalidInput) as mismatch:
-        await paused.approve(lane_id="elsewhere")
-    assert mismatch.value.detail.startswith("lane_mismatch: ")
-    assert (await paused.approve("rejected", lane_id="default")).effect == SATISFIED
+    assert (await paused.approve("rejected")).effect == SATISFIED
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,16 @@ async def test_a_key_is_remembered_as_long_as_asked(driver: Driver) -> None:
     paused = await asked(driver)
     await paused.approve(signal_dedup_ttl_ms=1_000)
     driver.clock.advance(1_000)
+    again = await paused.approve()
+    assert again.effect == "appended_to_waitpoint_duplicate"
+
+
+async def test_a_key_is_remembered_for_a_day(driver: Driver) -> None:
+    paused = await asked(driver)
+    first = await paused.approve()
+    driver.clock.advance(DAY_MS - 1)
+    assert await paused.approve() == Duplicate(first.signal_id)
+    driver.clock.advance(1)
     again = await paused.approve()
     assert again.effect == "appended_to_waitpoint_duplicate"
 

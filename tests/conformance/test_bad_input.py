@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     FlowFabricError,
@@ -78,10 +77,10 @@ CALLS: dict[str, Call] = {
     "block oddly": lambda d, i: d.engine.scheduling.block(i, "boredom"),
     "unblock": lambda d, i: d.engine.scheduling.unblock(i),
     "promote_delayed": lambda d, i: d.engine.scheduling.promote_delayed(i),
-    "promote_blocked": lambda d, i: d.engine.scheduling.promote_blocked(i),
-    "evaluate": lambda d, i: d.engine.scheduling.evaluate(i),
-    "change_priority": lambda d, i: d.engine.scheduling.change_priority(i, 1),
-    "replay": lambda d, i: d.engine.replays.replay(i),
+    "promote_blocked": lambda d, i: d.engine.scheduling.promote_blocked_to_eligible(i),
+    "evaluate": lambda d, i: d.engine.scheduling.evaluate_flow_eligibility(i),
+    "change_priority": lambda d, i: d.engine.operators.change_priority(i, 1),
+    "replay": lambda d, i: d.engine.operators.replay(i),
     "issue": lambda d, i: d.engine.grants.issue(i, GRANT),
     "issue_reclaim": lambda d, i: d.engine.grants.issue_reclaim(i, GRANT),
     "claim": lambda d, i: d.engine.grants.claim_execution(claim(i)),
@@ -333,8 +332,8 @@ async def test_texts_are_bounded_text(driver: Driver, text: Any) -> None:
         lambda: driver.engine.outcomes.cancel(LeaseProof(execution_id), text),
         lambda: driver.engine.leases.progress(held, None, 7 if text is None else text),  # type: ignore[arg-type]
         lambda: driver.engine.scheduling.block(execution_id, "paused_by_operator", text),
-        lambda: driver.engine.replays.replay(execution_id, ReplayRequest(text)),
-        lambda: driver.engine.replays.replay(execution_id, ReplayRequest("r", text)),
+        lambda: driver.engine.operators.replay(execution_id, text),
+        lambda: driver.engine.operators.replay(execution_id, "r", text),
     ]
     for call in calls:
         with refused(InvalidInput):

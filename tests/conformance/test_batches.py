@@ -69,7 +69,7 @@ async def _stale(driver: Driver, held: LeaseProof) -> LeaseProof:
 
 
 async def _revoked(driver: Driver, held: LeaseProof) -> LeaseProof:
-    await driver.engine.leases.revoke(held.execution_id)
+    await driver.engine.leases.revoke_lease(held.execution_id)
     return held
 
 

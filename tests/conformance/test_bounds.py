@@ -52,7 +52,7 @@ async def test_an_execution_takes_so_many_tags_and_the_trace(
     assert record.tags == {ENGINE_TAG: "00-trace", **tags}
     # What is there already may change, though the engine's own tag is one more.
     key = next(iter(tags))
-    await driver.engine.tags.set_execution_tag(submitted.execution_id, key, "y")
+    await driver.engine.operators.set_execution_tags(submitted.execution_id, {key: "y"})
     assert (await driver.record(submitted.execution_id)).tags[key] == "y"
 
 
@@ -66,7 +66,7 @@ async def test_more_tags_are_refused_wherever_they_come_in(
     node = GraphNode(name="a", kind="k", tags=tags)
     calls = [
         engine.executions.create(Submission(kind="k", tags=tags)),
-        engine.tags.set_execution_tags(own, tags),
+        engine.operators.set_execution_tags(own, tags),
         engine.flows.set_flow_tags(flow.flow_id, tags),
         engine.graphs.submit_graph(GraphSubmission(nodes=(node,))),
         engine.graphs.submit_graph(
@@ -89,7 +89,7 @@ async def test_tags_do_not_grow_past_the_bounds_by_and_by(
     flow = await engine.flows.create_flow()
     await engine.flows.set_flow_tags(flow.flow_id, tags)
     for call in (
-        engine.tags.set_execution_tags(own, more),
+        engine.operators.set_execution_tags(own, more),
         engine.flows.set_flow_tags(flow.flow_id, more),
     ):
         assert "tags: at most" in str(await refusal(call))
@@ -141,5 +141,5 @@ async def test_a_call_names_so_many_executions(driver: Driver) -> None:
     expected = f"at most {MAX_NAMED}, got {MAX_NAMED + 1}"
     waiting = driver.engine.outcomes.wait_for_children(held, named)
     assert expected in str(await refusal(waiting))
-    replaying = driver.engine.flow_replays.replay_flow(flow.flow_id, named)
+    replaying = driver.engine.flow_operators.replay_flow(flow.flow_id, named)
     assert expected in str(await refusal(replaying))

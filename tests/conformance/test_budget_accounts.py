@@ -10,7 +10,7 @@ from flowfabric.engine.limits.descriptions import UsageAndLimits
 from flowfabric.errors import BudgetNotFound, Corruption
 from flowfabric.operations.budgets import Budgets, Ok
 from tests.conformance.driver import Driver, refused, unfenced
-from tests.conformance.limiting import SOME_BUDGET, Watched, new_budget, report, usage
+from tests.conformance.limiting import SOME_BUDGET, Watched, attached, new_budget, report, usage
 from tests.proofs import proves
 
 DAY_MS = 86_400_000
@@ -75,24 +75,23 @@ async def test_a_ledger_goes_with_its_execution(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 0})
     own = await driver.submit(policy={"retention_ms": 1_000, "budget_ids": [budget_id]})
-    assert await engine.budgets.list_attached(budget_id) == ([own], "")
+    assert await attached(engine, budget_id) == [own]
     await engine.budgets.record_spend(budget_id, own, {"t": 3})
     await engine.outcomes.cancel(unfenced(own), "enough")
     driver.clock.advance(1_000)
     assert await engine.deps.store.backend.purge(10) == 1
     await engine.budgets.release_budget(budget_id, own)
     assert await usage(engine, budget_id) == {"t": 3}
-    assert await engine.budgets.list_attached(budget_id) == ([], "")
+    assert await attached(engine, budget_id) == []
 
 
 async def test_attached_executions_are_listed_by_page(driver: Driver) -> None:
     budget_id = await new_budget(driver.engine, {"t": 0})
     policy = {"budget_ids": [budget_id]}
     ids = sorted([await driver.submit(policy=policy) for _ in range(3)])
-    first, cursor = await driver.engine.budgets.list_attached(budget_id, limit=2)
-    rest, end = await driver.engine.budgets.list_attached(budget_id, cursor, 2)
-    assert (first + rest, end) == (ids, "")
-    assert await driver.engine.budgets.list_attached(budget_id, limit=0) == ([], "")
+    first = await attached(driver.engine, budget_id, limit=2)
+    rest = await attached(driver.engine, budget_id, first[-1], 2)
+    assert (first, rest) == (ids[:2], ids[2:])
 
 
 # ---- periods

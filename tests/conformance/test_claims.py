@@ -4,7 +4,6 @@ import pytest
 
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import NO_ATTEMPT
-from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.engine.attempts.claimed import Claimed
 from tests.conformance.driver import EVERYWHERE, RETRIES, TRANSIENT, Driver, unfenced
 from tests.conformance.graphs import Graph, Member
@@ -100,7 +99,7 @@ async def test_a_reclaim_is_a_new_attempt_and_ends_the_lost_one(
 
 async def test_a_replay_is_a_new_attempt_that_knows_who_asked_for_it(driver: Driver) -> None:
     done = await driver.reach("completed")
-    await driver.engine.replays.replay(done.execution_id, ReplayRequest("bad data", "ada"))
+    await driver.engine.operators.replay(done.execution_id, "bad data", "ada")
     claimed = await driver.claim()
     record = claimed.record
     assert (claimed.kind, record.attempt_type, record.attempt_index) == ("fresh", "replay", 1)
@@ -113,7 +112,7 @@ async def test_a_replay_is_a_new_attempt_that_knows_who_asked_for_it(driver: Dri
 async def test_a_replay_after_a_cancelled_retry_tells_of_the_replay_alone(driver: Driver) -> None:
     failed = await driver.reach("backoff")
     await driver.engine.outcomes.cancel(failed, "enough")
-    await driver.engine.replays.replay(failed.execution_id, ReplayRequest("again", "ada"))
+    await driver.engine.operators.replay(failed.execution_id, "again", "ada")
     await driver.claim()
     _, attempt = await driver.attempts(failed.execution_id)
     assert (attempt.type, attempt.lineage_reason) == ("replay", "again")

@@ -133,11 +133,11 @@ async def test_everybody_acting_on_one_execution_leaves_it_in_one_state(driver: 
         engine.outcomes.delay(held, for_ms=0),
         engine.outcomes.cancel(unfenced(execution_id), "enough"),
         engine.leases.renew(held, LEASE_MS),
-        engine.leases.revoke(execution_id),
-        engine.scheduling.change_priority(execution_id, 3),
+        engine.leases.revoke_lease(execution_id),
+        engine.operators.set_priority(execution_id, 3),
         engine.scheduling.block(execution_id, "paused_by_operator"),
-        engine.replays.replay(execution_id),
-        engine.tags.set_execution_tag(execution_id, "app.team", "red"),
+        engine.operators.replay(execution_id),
+        engine.operators.set_execution_tags(execution_id, {"app.team": "red"}),
     ]
     answers = await asyncio.gather(*calls, return_exceptions=True)
     errors = {type(answer) for answer in answers if isinstance(answer, BaseException)}
@@ -173,7 +173,7 @@ async def test_decisions_on_one_execution_queue_up(driver: Driver) -> None:
     execution_id = await driver.submit()
     await asyncio.gather(
         *(
-            driver.engine.tags.set_execution_tag(execution_id, f"app.t{i}", str(i))
+            driver.engine.operators.set_execution_tags(execution_id, {f"app.t{i}": str(i)})
             for i in range(100)
         )
     )

@@ -225,7 +225,7 @@ async def test_a_lost_execution_without_a_slot_is_kept_back_not_blocked(driver: 
     record = await driver.record(own)
     assert (record.state, record.grant_note) == ("lost", "concurrency key k: limit 1")
     assert record.grant_until == driver.clock() + 5_000
-    assert (await driver.engine.reads.read_execution_state(own)) == "active"
+    assert ((await driver.engine.reads.describe_execution(own)).public_state) == "active"
     await driver.engine.outcomes.complete(other.proof)
     assert (await driver.record(own)).grant_until == 0
     assert (await driver.claim()).execution_id == own

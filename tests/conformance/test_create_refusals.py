@@ -60,7 +60,8 @@ async def test_a_duplicate_comes_before_a_missing_or_cancelled_flow(driver: Driv
     flow = await driver.graph(
         Graph(members={"a": Member()}, flow={"cancelled_at": 1, "cancel_policy": "flow_only"})
     )
-    answer = await create(driver, execution_id=flow.ids["a"], flow_id=flow.flow_id)
+    kind = (await driver.record(flow.ids["a"])).kind
+    answer = await create(driver, execution_id=flow.ids["a"], flow_id=flow.flow_id, kind=kind)
     assert answer == ExecutionDuplicate(flow.ids["a"])
 
 

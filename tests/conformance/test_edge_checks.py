@@ -65,7 +65,7 @@ async def test_a_cancelled_flow_comes_before_a_member_that_runs(driver: Driver) 
     await flow.take("b")
     with refused(ExecutionNotEligible):
         await flow.apply("a", "b")
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, "flow_only")
     with refused(FlowAlreadyTerminal):
         await flow.apply("a", "b")
 
@@ -73,7 +73,7 @@ async def test_a_cancelled_flow_comes_before_a_member_that_runs(driver: Driver) 
 async def test_an_applied_edge_of_a_cancelled_flow_is_applied_already(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b")
     await flow.join("a", "b")
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, "flow_only")
     assert await flow.apply("a", "b") == EdgeAlreadyApplied()
 
 

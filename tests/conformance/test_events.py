@@ -5,9 +5,11 @@ from contextlib import aclosing
 
 import pytest
 
+from flowfabric.backend.types import EventFilter
 from flowfabric.core.pages import to_text
+from flowfabric.core.retention import LogLimits
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.streams import events as events_module
+from flowfabric.engine.streams import log_reader
 from flowfabric.errors import InvalidInput
 from flowfabric.operations.events import (
     BackpressureEvent,
@@ -26,7 +28,7 @@ from tests.conformance.graphs import Graph, Member, chain
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a notification wakes a reader here."""
-    monkeypatch.setattr(events_module, "SAFETY_NET_S", 600.0)
+    monkeypatch.setattr(log_reader, "SAFETY_NET_S", 600.0)
 
 
 # ---- positions
@@ -110,6 +112,29 @@ async def test_a_cursor_older_than_the_log_is_told_what_it_missed(driver: Driver
     assert event.execution_id == kept
     async with following(driver, "completion", cursor="oldest") as subscription:
         assert await take(subscription, 1) == [event]
+
+
+async def test_the_log_keeps_no_more_entries_than_it_may(driver: Driver) -> None:
+    flow = await driver.graph(chain(*"abcdefghijkl"))
+    backend, own = driver.engine.deps.store.backend, flow.flow_id
+    for _ in range(12):
+        await driver.engine.outcomes.complete((await driver.claim()).proof)
+    partition = driver.engine.deps.counts.of_flow(own)
+    before = await logged(driver, partition)
+    assert len(before) == 12
+    await backend.purge(0, log=LogLimits(keep=5))
+    after = await logged(driver, partition)
+    assert 0 < len(after) <= 5
+    assert after == before[-len(after) :]
+    await backend.purge(0, log=LogLimits(keep=5))
+    assert await logged(driver, partition) == after
+
+
+async def logged(driver: Driver, partition: int) -> list[str]:
+    scope = EventFilter(partitions=frozenset({partition}), families=frozenset({"completion"}))
+    backend = driver.engine.deps.store.backend
+    page = await backend.events(await backend.cursor("oldest"), scope, 100)
+    return [one.entry.execution_id for one in page.events]
 
 
 # ---- waking
@@ -246,7 +271,7 @@ async def test_the_life_of_a_lease(driver: Driver) -> None:
     first = await driver.started()
     await driver.pass_time(LEASE_MS)
     second = await driver.claim(worker_instance_id="pool-2")
-    await driver.engine.leases.revoke(first.execution_id)
+    await driver.engine.leases.revoke_lease(first.execution_id)
     third = await driver.claim(worker_instance_id="pool-3")
     await driver.engine.outcomes.fail(third.proof, Failure("broken", "permanent"))
     acquired, expired, reclaimed, revoked, again, released = await leases(driver, 6)
@@ -290,10 +315,10 @@ async def test_a_resumed_claim_says_so(driver: Driver) -> None:
 
 async def test_operators_acts(driver: Driver) -> None:
     execution_id = await driver.submit(priority=1)
-    await driver.engine.scheduling.change_priority(execution_id, 5)
+    await driver.engine.operators.set_priority(execution_id, 5)
     claimed = await driver.claim()
     await driver.engine.outcomes.complete(claimed.proof)
-    await driver.engine.replays.replay(execution_id)
+    await driver.engine.operators.replay(execution_id)
     async with following(driver, "operator", cursor="oldest") as subscription:
         changed, replayed = await take(subscription, 2)
     assert isinstance(changed, OperatorEvent)

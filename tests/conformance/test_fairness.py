@@ -98,7 +98,7 @@ async def test_work_that_comes_back_keeps_its_age(driver: Driver) -> None:
 async def test_a_new_priority_counts_from_the_moment_it_waits(driver: Driver) -> None:
     delayed = await driver.submit(delay_until=driver.clock() + 1_000)
     waiting = await driver.submit(priority=5)
-    await driver.engine.scheduling.change_priority(delayed, 9)
+    await driver.engine.operators.set_priority(delayed, 9)
     await driver.pass_time(1_000)
     assert [one.execution_id for one in await drained(driver)] == [delayed, waiting]
 
@@ -106,7 +106,7 @@ async def test_a_new_priority_counts_from_the_moment_it_waits(driver: Driver) ->
 async def test_a_blocked_execution_takes_its_new_priority_to_the_queue(driver: Driver) -> None:
     held_back, other = await driver.submit(), await driver.submit(priority=5)
     await driver.engine.scheduling.block(held_back, "paused_by_operator")
-    await driver.engine.scheduling.change_priority(held_back, 9)
+    await driver.engine.operators.set_priority(held_back, 9)
     await driver.engine.scheduling.unblock(held_back)
     assert [one.execution_id for one in await drained(driver)] == [held_back, other]
 
@@ -114,11 +114,11 @@ async def test_a_blocked_execution_takes_its_new_priority_to_the_queue(driver: D
 async def test_a_running_execution_has_no_place_to_change(driver: Driver) -> None:
     one = await driver.started()
     with refused(ExecutionNotEligible):
-        await driver.engine.scheduling.change_priority(one.execution_id, 9)
+        await driver.engine.operators.set_priority(one.execution_id, 9)
 
 
 @pytest.mark.parametrize("priority", ["9", 1.0, True, None])
 async def test_a_priority_is_a_number(driver: Driver, priority: Any) -> None:
     own = await driver.submit()
     with refused(InvalidInput):
-        await driver.engine.scheduling.change_priority(own, priority)
+        await driver.engine.operators.set_priority(own, priority)

@@ -14,7 +14,7 @@ from flowfabric.core.backoff import Backoff
 from flowfabric.core.graph import flow_state
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.flows.cancel import FlowCancels
+from flowfabric.engine.flows.operators import FlowOperators
 from flowfabric.engine.flows.settling import Settling
 from flowfabric.errors import (
     ExecutionNotActive,
@@ -44,7 +44,7 @@ BOUND = MEMBERS_PER_STEP
 
 
 async def cancel(driver: Driver, flow: FlowUnderTest, *args: Any, **fields: Any) -> FlowCancelled:
-    return await driver.engine.flow_cancels.cancel_flow(flow.flow_id, *args, **fields)
+    return await driver.engine.flow_operators.cancel_flow(flow.flow_id, *args, **fields)
 
 
 async def mixed(driver: Driver) -> EditedFlow:
@@ -54,7 +54,7 @@ async def mixed(driver: Driver) -> EditedFlow:
     await flow.add("below")
     await flow.join("above", "below")
     await flow.take("active")
-    await driver.engine.leases.revoke((await flow.take("lost")).proof.execution_id)
+    await driver.engine.leases.revoke_lease((await flow.take("lost")).proof.execution_id)
     await driver.suspend((await flow.take("suspended")).proof)
     await driver.engine.scheduling.block(flow.ids["held"], "paused_by_operator")
     await flow.complete("done")
@@ -102,9 +102,9 @@ async def test_an_unknown_policy_is_refused(driver: Driver, policy: Any) -> None
 
 async def test_what_is_not_there_cannot_be_cancelled(driver: Driver) -> None:
     with refused(FlowNotFound):
-        await driver.engine.flow_cancels.cancel_flow(stranger())
+        await driver.engine.flow_operators.cancel_flow(stranger())
     with refused(InvalidInput):
-        await driver.engine.flow_cancels.cancel_flow("x")
+        await driver.engine.flow_operators.cancel_flow("x")
 
 
 async def test_a_cascade_ends_attempts_and_settles_no_edges(driver: Driver) -> None:
@@ -388,7 +388,7 @@ async def test_a_lost_lease_stays_until_it_is_claimed_again(driver: Driver) -> N
     await flow.add("a")
     held = (await flow.take("a")).proof
     await cancel(driver, flow, "cancel_pending", "enough")
-    await driver.engine.leases.revoke(held.execution_id)
+    await driver.engine.leases.revoke_lease(held.execution_id)
     assert (await flow.record("a")).state == "lost"
     assert (await flow.flow()).due_at == 0
     reclaimed = await driver.claim()
@@ -458,8 +458,8 @@ class Flaky:
         return await self._settle(flow_ids)
 
 
-def impatient(engine: Engine) -> FlowCancels:
-    return FlowCancels(engine.deps, Settling(engine.deps, Backoff(0, 0)))
+def impatient(engine: Engine) -> FlowOperators:
+    return FlowOperators(engine.deps, Settling(engine.deps, Backoff(0, 0)), engine.operators)
 
 
 async def test_passing_faults_of_the_store_are_survived(driver: Driver) -> None:
@@ -495,7 +495,7 @@ async def test_waiting_ends_with_what_is_known(driver: Driver) -> None:
 
     backend.settle = never  # type: ignore[method-assign]
     settling = Settling(driver.engine.deps)
-    cancels = FlowCancels(driver.engine.deps, settling, wait_s=0.01)
+    cancels = FlowOperators(driver.engine.deps, settling, driver.engine.operators, wait_s=0.01)
     answer = await cancels.cancel_flow(flow.flow_id, wait=True)
     assert asked.is_set()
     assert isinstance(answer, PartiallyCancelled)
@@ -512,7 +512,7 @@ async def test_background_work_is_drained_when_an_engine_closes(
 ) -> None:
     flow = await driver.graph(large(4 * BOUND))
     other = engine_on(backend)
-    await other.flow_cancels.cancel_flow(flow.flow_id)
+    await other.flow_operators.cancel_flow(flow.flow_id)
     await other.close()
     assert (await flow.flow()).counts == {"cancelled": 4 * BOUND}
 

@@ -11,11 +11,12 @@ import pytest
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.flow_store import MemberQuery
+from flowfabric.backend.types import ConfigPut
 from flowfabric.core import apply, new_execution, settle
 from flowfabric.core.new_execution import Size
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
-from flowfabric.engine import Engine, engine_on
+from flowfabric.engine import Engine, engine_on, secret
 from flowfabric.engine.flows.graphs import flow_id_for
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.executions import Submission
@@ -168,7 +169,7 @@ def _fail(name: str) -> Operate:
 
 def _cancel(policy: str, *, wait: bool) -> Operate:
     async def operate(world: World, engine: Engine) -> None:
-        await engine.flow_cancels.cancel_flow(world.flow_id, policy, "enough", wait=wait)
+        await engine.flow_operators.cancel_flow(world.flow_id, policy, "enough", wait=wait)
 
     return operate
 
@@ -188,7 +189,7 @@ async def _drained(world: World) -> None:
     """Two members drain while the flow around them is cancelled."""
     await _many(world)
     engine = world.engine
-    await engine.flow_cancels.cancel_flow(world.flow_id, "cancel_pending", "enough", wait=True)
+    await engine.flow_operators.cancel_flow(world.flow_id, "cancel_pending", "enough", wait=True)
     await engine.close()
 
 
@@ -204,7 +205,7 @@ async def _abandoned(world: World) -> None:
     with pytest.raises(Died):
         await engine.graphs.submit_graph(_asked())
     await engine.close()
-    (flow,) = await world.backend.flows_in(*_home(engine), "", 10)
+    (flow,) = await world.backend.flows_in(await _home(engine), "", 10)
     world.flow_id = flow.flow_id
     await _know_members(world)
     world.clock.advance(10 * MINUTE)
@@ -218,14 +219,14 @@ async def _redeemed(world: World) -> None:
     flow = FlowUnderTest(engine, world.flow_id, world.ids)
     for name in sources:
         await engine.outcomes.fail(world.held[name], BROKEN)
-        await engine.replays.replay(world.ids[name])
+        await engine.operators.replay(world.ids[name])
     await flow.complete(*sources[1:])
     await flow.settled()
     await engine.close()
 
 
 async def _replay_skipped(world: World, engine: Engine) -> None:
-    await engine.replays.replay(world.ids["t"])
+    await engine.operators.replay(world.ids["t"])
 
 
 HEALING: Final[dict[str, Scenario]] = {
@@ -258,8 +259,9 @@ def _asked() -> GraphSubmission:
     )
 
 
-def _home(engine: Engine) -> tuple[int]:
-    return (engine.deps.counts.of_flow(flow_id_for("default", "once")),)
+async def _home(engine: Engine) -> int:
+    own = flow_id_for(await engine.deps.secret.get(), "default", "once")
+    return engine.deps.counts.of_flow(own)
 
 
 async def _know_members(world: World) -> None:
@@ -327,7 +329,7 @@ async def _failed(world: World) -> None:
 
 
 async def _replay(world: World, engine: Engine) -> None:
-    await engine.flow_replays.replay_flow(world.flow_id)
+    await engine.flow_operators.replay_flow(world.flow_id)
 
 
 async def _parent(world: World) -> None:
@@ -368,6 +370,8 @@ async def world_of(store: str, directory: Path) -> AsyncIterator[World]:
     directory.mkdir()
     backend = STORES[store](clock, directory)
     await backend.prepare()
+    # The same ids on every store, so that what they hold can be compared.
+    await backend.config_put([ConfigPut(secret.DOCUMENT, 0, b'{"hex": "%s"}' % (b"5e" * 32))])
     yield World(backend, clock)
     discrepancies = await backend.verify()
     await backend.close()
@@ -446,7 +450,7 @@ async def test_a_submit_nobody_repeats_is_whole_or_given_up(store: str, tmp_path
             await run(world, scenario, cut, after=after)
             world.clock.advance(10 * MINUTE)
             await world.sweep()
-            (found,) = await world.backend.flows_in(*_home(world.engine), "", 10) or (None,)
+            (found,) = await world.backend.flows_in(await _home(world.engine), "", 10) or (None,)
             if found is None or not found.incomplete:
                 continue
             assert found.cancel_reason == "submit_abandoned"

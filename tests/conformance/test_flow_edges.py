@@ -211,7 +211,7 @@ async def test_the_order_of_the_checks(driver: Driver) -> None:
     await driver.engine.outcomes.cancel(unfenced(flow.ids["a"]), "enough")
     with refused(DownstreamTerminal):
         await stage(edge, 3)
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, "flow_only")
     with refused(FlowAlreadyTerminal):
         await stage(edge, 0)
 
@@ -282,7 +282,7 @@ async def test_applying_again_changes_nothing(driver: Driver) -> None:
     await flow.join("a", "b")
     before = await stored(driver, flow)
     assert await flow.apply("a", "b") == EdgeAlreadyApplied()
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, "flow_only")
     assert await flow.apply("a", "b") == EdgeAlreadyApplied(), "even in a cancelled flow"
     assert (await stored(driver, flow))[2] == before[2]  # type: ignore[index]
 
@@ -454,7 +454,7 @@ async def test_an_edge_of_another_flow_is_no_edge_of_this_one(driver: Driver) ->
 async def test_a_cancelled_flow_applies_no_edges(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b")
     await flow.stage("a", "b")
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, "flow_only")
     with refused(FlowAlreadyTerminal):
         await flow.apply("a", "b")
 
@@ -583,7 +583,7 @@ async def test_a_child_that_waited_for_its_parent_once_may_be_waited_for(driver:
     await flow.add("parent", "child")
     await flow.join("parent", "child")
     await flow.complete("parent")
-    await driver.engine.replays.replay(flow.ids["parent"])
+    await driver.engine.operators.replay(flow.ids["parent"])
     held = (await flow.take("parent")).proof
     await driver.engine.outcomes.wait_for_children(held, (flow.ids["child"],))
     await flow.complete("child")

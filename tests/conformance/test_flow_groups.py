@@ -116,7 +116,7 @@ async def test_a_policy_is_for_members_of_an_open_flow(driver: Driver) -> None:
         await setting(stranger(), flow.ids["a"], NewEdgePolicy(**ANY_OF))
     with refused(ExecutionNotInFlow):
         await setting(flow.flow_id, other.ids["x"], NewEdgePolicy(**ANY_OF))
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, "flow_only")
     with refused(FlowAlreadyTerminal):
         await setting(flow.flow_id, other.ids["x"], NewEdgePolicy(**ANY_OF))
 

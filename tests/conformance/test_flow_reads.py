@@ -13,7 +13,7 @@ from flowfabric.errors import Corruption, ExecutionNotFound, FlowNotFound, Inval
 from flowfabric.operations.execution_queries import ExecutionQueries
 from flowfabric.operations.flow_queries import EdgeGroup, FlowQueries, FlowSummary, Member
 from tests.conformance.driver import Driver, refused, stranger, unfenced
-from tests.conformance.editing import LATER, new_flow
+from tests.conformance.editing import LATER, new_flow, upstream, upstreams
 from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, chain
 from tests.conformance.graphs import Member as Asked
 from tests.proofs import proves
@@ -71,7 +71,7 @@ async def test_a_flow_describes_itself_and_its_groups(driver: Driver) -> None:
 
 async def test_a_cancelled_flow_tells_when_why_and_how(driver: Driver) -> None:
     flow = await driver.graph(chain("a", "b"))
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "cancel_all", "enough")
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, "cancel_all", "enough")
     found = await driver.engine.flow_reads.describe_flow(flow.flow_id)
     assert (found.public_flow_state, found.cancelled_at) == ("cancelled", driver.clock())
     assert (found.cancel_reason, found.cancel_policy) == ("enough", "cancel_all")
@@ -150,7 +150,7 @@ async def test_a_listing_tells_what_became_of_each_flow(driver: Driver, status: 
         case "failed":
             await flow.fail("a")
         case "cancelled":
-            await driver.engine.flow_cancels.cancel_flow(flow.flow_id)
+            await driver.engine.flow_operators.cancel_flow(flow.flow_id)
     partition = driver.engine.deps.counts.of_flow(flow.flow_id)
     page = await driver.engine.flow_reads.list_flows(partition)
     shown = "active" if status in ("active", "running", "blocked") else status
@@ -330,7 +330,7 @@ async def test_upstreams_tell_who_feeds_a_member_and_how_each_ended(driver: Driv
     await flow.complete("a", result=b"A")
     await flow.complete("b", result=b"B")
     await flow.complete("c", result=b"C")
-    plain = await driver.engine.flow_reads.upstreams(flow.ids["d"])
+    plain = await upstreams(driver.engine, flow.ids["d"])
     names = {own: name for name, own in flow.ids.items()}
     assert [(names[one.execution_id], one.data_ref, one.outcome) for one in plain] == [
         ("a", "left", "success"),
@@ -339,18 +339,18 @@ async def test_upstreams_tell_who_feeds_a_member_and_how_each_ended(driver: Driv
         ("x", "", ""),
     ]
     assert all(one.result is None for one in plain)
-    rich = await driver.engine.flow_reads.upstreams(flow.ids["d"], results=True)
+    rich = await upstreams(driver.engine, flow.ids["d"], results=True)
     assert [one.result for one in rich] == [b"A", None, None, None]
     assert await flow.input("d") == b"C"
     with refused(ExecutionNotFound):
-        await driver.engine.flow_reads.upstreams(flow.ids["d"][:-12] + "000000000000")
+        await upstreams(driver.engine, flow.ids["d"][:-12] + "000000000000")
 
 
 async def test_staged_edges_are_no_upstreams(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b", "t")
     await flow.stage("a", "t")
     await flow.join("b", "t")
-    found = await driver.engine.flow_reads.upstreams(flow.ids["t"])
+    found = await upstreams(driver.engine, flow.ids["t"])
     assert [one.execution_id for one in found] == [flow.ids["b"]]
 
 
@@ -373,22 +373,22 @@ async def test_the_outcome_of_an_edge_is_how_its_source_ended_then(
         case _:
             await flow.fail("above")
     told = {flow.ids["a"]: outcome, flow.ids["b"]: ""}
-    found = await driver.engine.flow_reads.upstreams(flow.ids["t"])
+    found = await upstreams(driver.engine, flow.ids["t"])
     assert {one.execution_id: one.outcome for one in found} == told
-    await driver.engine.replays.replay(flow.ids["a"])
-    found = await driver.engine.flow_reads.upstreams(flow.ids["t"])
+    await driver.engine.operators.replay(flow.ids["a"])
+    found = await upstreams(driver.engine, flow.ids["t"])
     assert {one.execution_id: one.outcome for one in found} == told
 
 
 async def test_a_replayed_upstream_has_no_result_until_it_completes_again(driver: Driver) -> None:
     flow = await driver.graph(Graph(arrows=[Arrow("a", "t", "report")]))
     await flow.complete("a", result=b"one")
-    await driver.engine.replays.replay(flow.ids["a"])
-    found = await driver.engine.flow_reads.upstream(flow.ids["t"], "report")
+    await driver.engine.operators.replay(flow.ids["a"])
+    found = await upstream(driver.engine, flow.ids["t"], "report")
     assert found is not None
     assert (found.outcome, found.result) == ("success", None)
     await flow.complete("a", result=b"two")
-    found = await driver.engine.flow_reads.upstream(flow.ids["t"], "report")
+    found = await upstream(driver.engine, flow.ids["t"], "report")
     assert found is not None
     assert found.result == b"two"
 
@@ -397,15 +397,14 @@ async def test_of_edges_that_share_a_name_the_first_satisfied_is_read(driver: Dr
     arrows = [Arrow(name, "t", "answer") for name in "abc"]
     groups = {"t": {"policy": "any_of", "k": 1, "on_satisfied": "let_run"}}
     flow = await driver.graph(Graph(arrows=arrows, groups=groups))
-    upstream = driver.engine.flow_reads.upstream
-    assert await upstream(flow.ids["t"], "answer") is None
+    assert await upstream(driver.engine, flow.ids["t"], "answer") is None
     await flow.complete("c", result=b"C")
     driver.clock.advance(5)
     await flow.complete("a", result=b"A")
-    found = await upstream(flow.ids["t"], "answer")
+    found = await upstream(driver.engine, flow.ids["t"], "answer")
     assert found is not None
     assert (found.execution_id, found.result) == (flow.ids["c"], b"C")
-    assert await upstream(flow.ids["t"], "other") is None
+    assert await upstream(driver.engine, flow.ids["t"], "other") is None
 
 
 async def test_results_past_the_limit_are_deferred(driver: Driver) -> None:
@@ -413,11 +412,11 @@ async def test_results_past_the_limit_are_deferred(driver: Driver) -> None:
     flow = await driver.graph(Graph(arrows=arrows))
     for i in range(5):
         await flow.complete(f"s{i}", result=b"x" * 1_000_000)
-    found = await driver.engine.flow_reads.upstreams(flow.ids["t"], results=True)
+    found = await upstreams(driver.engine, flow.ids["t"], results=True)
     assert [one.result_deferred for one in found] == [False] * 4 + [True]
     assert found[4].result is None
 
 
 async def test_a_member_with_very_many_upstreams_shows_them_all(driver: Driver) -> None:
     flow = await driver.graph(Graph(arrows=[(f"s{i:04}", "t") for i in range(1_500)]))
-    assert len(await driver.engine.flow_reads.upstreams(flow.ids["t"])) == 1_500
+    assert len(await upstreams(driver.engine, flow.ids["t"])) == 1_500

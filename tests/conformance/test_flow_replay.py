@@ -16,7 +16,7 @@ from flowfabric.errors import (
 )
 from flowfabric.operations.flows import FlowReplayed, Flows, ReplayedMember
 from tests.conformance.driver import Driver, refused, stranger, unfenced
-from tests.conformance.editing import LATER, new_flow
+from tests.conformance.editing import LATER, new_flow, upstream
 from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, Member, chain
 from tests.proofs import proves
 
@@ -27,7 +27,7 @@ async def replay(
     driver: Driver, flow: FlowUnderTest, *names: str, **fields: Any
 ) -> list[ReplayedMember]:
     named = [flow.ids[name] for name in names] if names else None
-    return (await driver.engine.flow_replays.replay_flow(flow.flow_id, named, **fields)).items
+    return (await driver.engine.flow_operators.replay_flow(flow.flow_id, named, **fields)).items
 
 
 def by_name(flow: FlowUnderTest, items: list[ReplayedMember]) -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ async def test_a_completed_member_may_be_named_too(driver: Driver) -> None:
 async def test_nothing_to_replay_is_an_empty_answer(driver: Driver) -> None:
     flow = await driver.graph(chain("a", "b"))
     assert await replay(driver, flow) == []
-    assert await driver.engine.flow_replays.replay_flow(flow.flow_id, []) == FlowReplayed(
+    assert await driver.engine.flow_operators.replay_flow(flow.flow_id, []) == FlowReplayed(
         flow.flow_id, []
     )
 
@@ -99,7 +99,7 @@ async def test_each_member_has_its_own_answer(driver: Driver) -> None:
     await flow.fail("a")
     missing = flow.ids["a"][:-12] + "000000000000"
     named = [flow.ids["a"], flow.ids["live"], other, missing]
-    items = (await driver.engine.flow_replays.replay_flow(flow.flow_id, named)).items
+    items = (await driver.engine.flow_operators.replay_flow(flow.flow_id, named)).items
     errors = {item.execution_id: type(item.fault) for item in items}
     assert errors == {
         flow.ids["a"]: MaxReplaysExhausted,
@@ -115,7 +115,7 @@ async def test_a_repeat_after_a_crash_finishes_the_replay(driver: Driver) -> Non
     for named in ((), ("a",)):
         flow = await driver.graph(chain("a", "b", "c"))
         await flow.fail("a")
-        await driver.engine.replays.replay(flow.ids["a"])
+        await driver.engine.operators.replay(flow.ids["a"])
         await replay(driver, flow, *named)
         assert await flow.states() == {"a": "waiting", "b": "blocked", "c": "blocked"}
 
@@ -123,7 +123,7 @@ async def test_a_repeat_after_a_crash_finishes_the_replay(driver: Driver) -> Non
 async def test_a_cancelled_flow_is_not_replayed(driver: Driver) -> None:
     flow = await driver.graph(chain("a", "b"))
     await flow.fail("a")
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, "flow_only")
     with refused(FlowAlreadyTerminal):
         await replay(driver, flow)
     assert await flow.states() == {"a": "failed", "b": "skipped"}
@@ -133,9 +133,9 @@ async def test_a_cancelled_flow_is_not_replayed(driver: Driver) -> None:
 async def test_malformed_ids_are_refused(driver: Driver, ids: Any) -> None:
     flow = await driver.graph(chain("a", "b"))
     with refused(InvalidInput):
-        await driver.engine.flow_replays.replay_flow(flow.flow_id, ids)
+        await driver.engine.flow_operators.replay_flow(flow.flow_id, ids)
     with refused(FlowNotFound):
-        await driver.engine.flow_replays.replay_flow(stranger())
+        await driver.engine.flow_operators.replay_flow(stranger())
 
 
 async def test_a_whole_flow_that_was_cut_runs_again(driver: Driver) -> None:
@@ -168,11 +168,11 @@ async def test_an_upstream_that_ends_meanwhile_is_not_forgotten(driver: Driver) 
         return await apply(plan)
 
     store.apply = late  # type: ignore[method-assign, assignment]
-    assert await driver.engine.replays.replay(flow.ids["t"]) == "waiting_children"
+    assert (await driver.engine.operators.replay(flow.ids["t"])).public_state == "waiting_children"
     store.apply = apply  # type: ignore[method-assign]
     group = await flow.group("t")
     assert (group.succeeded, group.n, group.state) == (1, 2, "pending")
-    await driver.engine.replays.replay(flow.ids["a"])
+    await driver.engine.operators.replay(flow.ids["a"])
     await flow.complete("a")
     assert (await flow.record("t")).state == "waiting"
 
@@ -185,12 +185,12 @@ async def test_a_cancel_that_comes_between_wins(driver: Driver) -> None:
 
     async def late(plan: Any) -> Any:
         if plan.rule == "replay":
-            await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
+            await driver.engine.flow_operators.cancel_flow(flow.flow_id, "flow_only")
         return await apply(plan)
 
     store.apply = late  # type: ignore[method-assign, assignment]
     with refused(FlowAlreadyTerminal):
-        await driver.engine.replays.replay(flow.ids["a"])
+        await driver.engine.operators.replay(flow.ids["a"])
     store.apply = apply  # type: ignore[method-assign]
     assert (await flow.record("a")).state == "failed"
 
@@ -213,7 +213,7 @@ async def test_data_is_passed_again_after_a_replay(driver: Driver) -> None:
     await replay(driver, flow)
     await flow.complete("a", result=b"A")
     assert await flow.input("c") == b"A"
-    found = await driver.engine.flow_reads.upstream(flow.ids["c"], "named")
+    found = await upstream(driver.engine, flow.ids["c"], "named")
     assert found is not None
     assert found.result == b"B"
     await driver.engine.outcomes.cancel(unfenced(flow.ids["c"]), "enough")
@@ -225,7 +225,7 @@ async def test_a_member_skipped_for_want_of_edges_is_released_by_a_replay(driver
     flow = await driver.graph(Graph(arrows=[("a", "t"), ("b", "t")], groups=groups))
     await flow.complete("a", "b")
     assert (await flow.record("t")).state == "skipped"
-    assert await driver.engine.replays.replay(flow.ids["t"]) == "waiting"
+    assert (await driver.engine.operators.replay(flow.ids["t"])).public_state == "waiting"
     await flow.complete("t")
 
 
@@ -247,12 +247,14 @@ async def test_an_end_before_the_replay_that_is_settled_late_does_not_count(
     await flow.fail("b", "a")
     edges = await flow.edges_into("t149")
     assert (edges["a"].state, edges["b"].state) == ("open", "impossible")
-    assert await driver.engine.replays.replay(flow.ids["t149"]) == "waiting_children"
+    assert (
+        await driver.engine.operators.replay(flow.ids["t149"])
+    ).public_state == "waiting_children"
     assert (await flow.record("t149")).detail == "2 dep(s) unsatisfied after replay"
     await driver.sweep()
     assert (await flow.flow()).counts == {"failed": 2, "skipped": 149, "waiting_children": 1}
-    await driver.engine.replays.replay(flow.ids["a"])
-    await driver.engine.replays.replay(flow.ids["b"])
+    await driver.engine.operators.replay(flow.ids["a"])
+    await driver.engine.operators.replay(flow.ids["b"])
     await flow.complete("a", "b")
     await driver.sweep()
     assert (await flow.record("t149")).state == "waiting"
@@ -265,9 +267,11 @@ async def test_a_source_that_ends_again_beside_its_own_cut_off_end(driver: Drive
     die(driver)
     for _ in range(2):
         await flow.fail("a")
-        await driver.engine.replays.replay(flow.ids["a"])
+        await driver.engine.operators.replay(flow.ids["a"])
     await flow.fail("a")
-    assert await driver.engine.replays.replay(flow.ids["t005"]) == "waiting_children"
+    assert (
+        await driver.engine.operators.replay(flow.ids["t005"])
+    ).public_state == "waiting_children"
     await driver.sweep()
     assert (await flow.flow()).counts == {"failed": 1, "skipped": 249, "waiting_children": 1}
 
@@ -282,15 +286,15 @@ async def test_a_new_edge_does_not_settle_what_a_replay_reopened(
     await flow.add("t", delay_until=LATER)
     await flow.join("a", "t")
     await flow.fail("a")
-    await driver.engine.replays.replay(flow.ids["t"])
+    await driver.engine.operators.replay(flow.ids["t"])
     if replayed:
-        await driver.engine.replays.replay(flow.ids["a"])
+        await driver.engine.operators.replay(flow.ids["a"])
     await flow.join("x", "t")
     edges = await flow.edges_into("t")
     assert (edges["a"].state, edges["x"].state) == ("open", "open")
     assert (await flow.record("t")).state == "blocked"
     if not replayed:
-        await driver.engine.replays.replay(flow.ids["a"])
+        await driver.engine.operators.replay(flow.ids["a"])
     await (flow.complete("a", "x") if outcome == "completed" else flow.fail("a"))
     expected = "waiting" if outcome == "completed" else "skipped"
     assert (await flow.record("t")).state == expected
@@ -306,11 +310,11 @@ async def test_more_successes_than_a_step_settles_release_a_replayed_member(
     await flow.fail(*sources)
     assert (await flow.record("t")).state == "skipped"
     for name in sources:
-        await driver.engine.replays.replay(flow.ids[name])
+        await driver.engine.operators.replay(flow.ids[name])
     await flow.complete(*sources)
     if finisher == "dead":
         die(driver)
-    assert await driver.engine.replays.replay(flow.ids["t"]) == "waiting_children"
+    assert (await driver.engine.operators.replay(flow.ids["t"])).public_state == "waiting_children"
     await (flow.settled() if finisher == "alive" else driver.sweep())
     group = await flow.group("t")
     assert (group.succeeded, group.state) == (150, "satisfied")

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from flowfabric.engine.flows import search as flow_search
+from flowfabric.engine.flows import reads as flow_reads
 from flowfabric.errors import Forbidden, InvalidInput
 from flowfabric.operations.flow_queries import FlowOrder, FlowQueries, FlowSearch
 from tests.conformance.driver import Driver, refused
@@ -35,7 +35,7 @@ async def found(
     cursor = ""
     while True:
         query = FlowSearch(order=order, cursor=cursor, limit=limit, **fields)
-        page = await driver.engine.flow_searches.search_flows(query, visible=visible)  # type: ignore[call-arg]
+        page = await driver.engine.flow_reads.search_flows(query, visible=visible)  # type: ignore[call-arg]
         assert len(page.items) <= limit
         ids += [flow.flow_id for flow in page.items]
         cursor = page.next_cursor
@@ -64,7 +64,7 @@ async def test_a_filter_shows_what_fits(driver: Driver) -> None:
     mine = await make(driver, 2, flow_kind="etl")
     other = await make(driver, 2, namespace="other")
     await driver.engine.flows.set_flow_tags(mine[0], {"app.team": "red", "app.case": "7"})
-    await driver.engine.flow_cancels.cancel_flow(other[0])
+    await driver.engine.flow_operators.cancel_flow(other[0])
     everything = mine + other
     by: dict[str, tuple[dict[str, Any], list[str]]] = {
         "namespace": ({"namespace": "other"}, other),
@@ -102,10 +102,10 @@ async def test_a_purged_flow_is_found_no_more(driver: Driver) -> None:
 async def test_a_search_looks_at_so_many_and_goes_on_behind(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow_search, "MOST_LOOKS", 3)
+    monkeypatch.setattr(flow_reads, "MOST_LOOKS", 3)
     (wanted,) = await make(driver, 1, flow_kind="rare")
     await make(driver, 7)
-    first = await driver.engine.flow_searches.search_flows(FlowSearch(kind="rare"))
+    first = await driver.engine.flow_reads.search_flows(FlowSearch(kind="rare"))
     assert first.items == []
     assert first.next_cursor
     assert await found(driver, kind="rare") == [wanted]
@@ -113,7 +113,7 @@ async def test_a_search_looks_at_so_many_and_goes_on_behind(
 
 async def test_a_cursor_belongs_to_its_query(driver: Driver) -> None:
     await make(driver, 3)
-    search = driver.engine.flow_searches.search_flows
+    search = driver.engine.flow_reads.search_flows
     page = await search(FlowSearch(limit=1))
     with refused(InvalidInput, "cursor: made by another query"):
         await search(FlowSearch(kind="etl", cursor=page.next_cursor))
@@ -127,12 +127,12 @@ async def test_a_cursor_belongs_to_its_query(driver: Driver) -> None:
 @pytest.mark.parametrize("limit", [0, 1_001])
 async def test_a_page_has_a_size(driver: Driver, limit: int) -> None:
     with refused(InvalidInput):
-        await driver.engine.flow_searches.search_flows(FlowSearch(limit=limit))
+        await driver.engine.flow_reads.search_flows(FlowSearch(limit=limit))
 
 
 async def test_an_unknown_state_is_refused(driver: Driver) -> None:
     with refused(InvalidInput):
-        await driver.engine.flow_searches.search_flows(FlowSearch(state=("done",)))
+        await driver.engine.flow_reads.search_flows(FlowSearch(state=("done",)))
 
 
 async def test_a_namespace_outside_the_visible_ones_is_refused(driver: Driver) -> None:

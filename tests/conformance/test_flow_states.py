@@ -6,6 +6,7 @@ from flowfabric.core.graph import flow_state
 from tests.conformance.driver import Driver, unfenced
 from tests.conformance.editing import LATER, EditedFlow, new_flow
 from tests.conformance.graphs import Graph, Member, chain, quorum
+from tests.moves import act_if_due
 
 
 async def make(driver: Driver, flow: EditedFlow, state: str) -> None:
@@ -30,7 +31,7 @@ async def make(driver: Driver, flow: EditedFlow, state: str) -> None:
         case "cancelled":
             await driver.engine.outcomes.cancel(unfenced(own), "enough")
         case "expired":
-            await driver.engine.scheduling.expire(own, "execution_deadline")
+            await act_if_due(driver.engine, own)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ async def test_a_skipped_member_alone_does_not_fail_a_flow(driver: Driver) -> No
 async def test_a_cancelled_flow_is_cancelled_whatever_its_members_are(driver: Driver) -> None:
     flow = await new_flow(driver.engine)
     await make(driver, flow, "active")
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, "flow_only")
     assert flow_state(await flow.flow()) == "cancelled"
 
 
@@ -96,7 +97,7 @@ async def test_a_flow_counts_its_members_by_public_state(driver: Driver) -> None
     flow = await driver.graph(Graph(arrows=[("a", "child")], members=members))
     await flow.take("b")
     lost = (await flow.take("c")).proof
-    await driver.engine.leases.revoke(lost.execution_id)
+    await driver.engine.leases.revoke_lease(lost.execution_id)
     await driver.suspend((await flow.take("d")).proof)
     await driver.engine.scheduling.block(flow.ids["e"], "waiting_for_budget")
     await driver.engine.scheduling.block(flow.ids["f"], "paused_by_operator")

@@ -223,7 +223,7 @@ async def test_a_member_of_another_flow_is_named(driver: Driver) -> None:
 async def test_a_cancelled_flow_takes_no_members_by_any_way(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a")
     member = await standalone(driver, flow.flow_id)
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, "flow_only")
     with refused(FlowAlreadyTerminal):
         await driver.engine.flows.add_member(flow.flow_id, member)
     with refused(FlowAlreadyTerminal):
@@ -234,7 +234,7 @@ async def test_a_cancelled_flow_takes_no_members_by_any_way(driver: Driver) -> N
 
 async def test_the_flow_comes_before_the_execution(driver: Driver) -> None:
     flow = await new_flow(driver.engine)
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id)
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id)
     missing = for_flow(driver.engine.deps.counts, flow.flow_id, flow_id())
     with refused(FlowAlreadyTerminal):
         await driver.engine.flows.add_member(flow.flow_id, missing)
@@ -274,7 +274,7 @@ async def test_tags_are_written_over_and_read_back(driver: Driver) -> None:
     flow = await new_flow(driver.engine)
     updated = await flows.set_flow_tags(flow.flow_id, {"app.team": "red", "app.n": ""})
     assert updated == TagsUpdated(2)
-    assert await flows.set_flow_tag(flow.flow_id, "app.team", "blue") == 1
+    assert await flows.set_flow_tag(flow.flow_id, "app.team", "blue") == TagsUpdated(1)
     assert await flows.get_flow_tag(flow.flow_id, "app.team") == "blue"
     assert await flows.get_flow_tag(flow.flow_id, "app.n") == ""
     assert await flows.get_flow_tag(flow.flow_id, "app.unset") is None
@@ -309,7 +309,7 @@ async def test_concurrent_tags_are_all_kept(driver: Driver) -> None:
 async def test_events_of_a_flow_carry_its_searchable_tags(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a")
     await driver.engine.flows.set_flow_tags(flow.flow_id, {"app.team": "red", "app.secret": "x"})
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "cancel_all", "enough")
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, "cancel_all", "enough")
     operator, finished = [*await driver.events("operator"), *await driver.events("flow")]
     for entry in (operator, finished):
         assert (entry.flow_id, entry.namespace) == (flow.flow_id, "default")
@@ -320,6 +320,7 @@ async def test_events_of_a_flow_carry_its_searchable_tags(driver: Driver) -> Non
 # ---- children of standalone executions
 
 
+@proves(Flows.children_flow)
 async def test_a_standalone_parent_joins_a_flow_of_its_own(driver: Driver) -> None:
     parent = await driver.submit(idempotency_key="once")
     own = await driver.engine.flows.children_flow(parent)

@@ -13,6 +13,7 @@ from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.workers import Complete
 from tests.conformance.driver import Driver, unfenced
 from tests.conformance.graphs import FlowUnderTest, Graph, Member
+from tests.moves import act_if_due
 
 WIDTH = EDGES_PER_STEP + 10
 LEASE_MS = 1_000
@@ -44,8 +45,8 @@ async def expire(driver: Driver, flow: FlowUnderTest) -> None:
 
 async def expire_by_hand(driver: Driver, flow: FlowUnderTest) -> None:
     driver.clock.advance(DEADLINE_MS)
-    expired = await driver.engine.scheduling.expire(flow.ids["top"], "execution_deadline")
-    assert expired == "expired"
+    expired = await act_if_due(driver.engine, flow.ids["top"])
+    assert expired == "execution_deadline"
 
 
 async def time_out_suspension(driver: Driver, flow: FlowUnderTest) -> None:
@@ -53,14 +54,14 @@ async def time_out_suspension(driver: Driver, flow: FlowUnderTest) -> None:
     order = SuspendOrder(resume_condition=signal_set(), timeout_at=driver.clock() + 1)
     await driver.engine.suspensions.suspend(held, order)
     driver.clock.advance(1)
-    await driver.engine.resumes.expire_suspension(flow.ids["top"])
+    await act_if_due(driver.engine, flow.ids["top"])
 
 
 async def exhaust(driver: Driver, flow: FlowUnderTest) -> None:
     """A claim meets a lost execution that may not be reclaimed any more."""
     await driver.take(flow.ids["top"], LEASE_MS)
     driver.clock.advance(LEASE_MS)
-    await driver.engine.leases.mark_expired_if_due(flow.ids["top"])
+    await act_if_due(driver.engine, flow.ids["top"])
     await driver.claim_all(n=1)
 
 

@@ -362,7 +362,7 @@ async def test_a_grant_is_void_once_a_cancel_covers_its_member(driver: Driver) -
     fresh, back, lost = sorted(flow.ids.values())[-3:]
     await driver.engine.outcomes.delay((await driver.take(back)).proof, for_ms=0)
     await driver.take(lost)
-    await driver.engine.leases.revoke(lost)
+    await driver.engine.leases.revoke_lease(lost)
     reclaim = await driver.engine.grants.issue_reclaim(lost, order())
     assert isinstance(reclaim, Grant)
     grants = {

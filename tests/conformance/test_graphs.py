@@ -352,7 +352,8 @@ async def test_an_edge_id_means_something_only_in_its_flow(driver: Driver) -> No
 async def test_repeated_with_its_key_it_answers_the_same_flow(driver: Driver) -> None:
     asked = chain(3, idempotency_key="once")
     first, flow = await submit(driver, asked)
-    assert first.flow_id == flow_id_for("default", "once")
+    secret = await driver.engine.deps.secret.get()
+    assert first.flow_id == flow_id_for(secret, "default", "once")
     await flow.complete("n000")
     before = await driver.snapshot(), await flow.flow()
     again, _ = await submit(driver, asked)
@@ -532,7 +533,7 @@ async def half_submitted(
     with refused(TransportFault):
         await driver.engine.graphs.submit_graph(asked)
     backend.create_graph = create_graph  # type: ignore[method-assign]
-    own = flow_id_for("default", asked.idempotency_key)
+    own = flow_id_for(await driver.engine.deps.secret.get(), "default", asked.idempotency_key)
     return FlowUnderTest(driver.engine, own, {})
 
 
@@ -587,7 +588,7 @@ async def test_chunks_of_another_graph_do_not_mix_in(driver: Driver, backend: Ba
 async def test_a_submit_cancelled_underway_is_told_so(driver: Driver, backend: Backend) -> None:
     asked = chain(9, idempotency_key="once")
     flow = await half_submitted(driver, backend, asked)
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "cancel_all", "enough")
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, "cancel_all", "enough")
     with refused(FlowAlreadyTerminal):
         await submit(driver, asked)
     assert (await flow.flow()).finished_at == driver.clock()

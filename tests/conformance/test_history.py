@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowfabric.core.events import HistoryEntry
-from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.attempts.leases import Revocation
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.execution_queries import ExecutionQueries
 from flowfabric.operations.executions import GrantOrder
@@ -198,21 +196,21 @@ async def test_a_lease_that_runs_out_and_its_reclaim(driver: Driver) -> None:
 
 async def test_a_revocation_and_a_reclaim_by_grant(driver: Driver) -> None:
     held = (await driver.started()).proof
-    await driver.engine.leases.revoke(held.execution_id, Revocation("host is sick"))
+    await driver.engine.leases.revoke_lease(held.execution_id)
     grant = await driver.engine.grants.issue_reclaim(held.execution_id, GrantOrder(**WORKER))
     assert isinstance(grant, Grant)
     claim = GrantClaim(execution_id=held.execution_id, grant_key=grant.grant_key, **WORKER)
     second = (await driver.engine.grants.reclaim(claim)).proof
     acquired, revoked, reclaimed = await history(driver, held.execution_id)
     assert acquired.event == "acquired"
-    lost = holding(held) | {"attempt_id": held.attempt_id, "reason": "host is sick"}
+    lost = holding(held) | {"attempt_id": held.attempt_id, "reason": "operator_revoke"}
     assert_says(revoked, "revoked", lost | WORKER)
     assert_says(reclaimed, "reclaimed", {"new_lease_id": second.lease_id})
 
 
 async def test_the_end_at_the_reclaim_cap(driver: Driver) -> None:
     held = (await driver.started(policy={"max_reclaim_count": 0})).proof
-    await driver.engine.leases.revoke(held.execution_id)
+    await driver.engine.leases.revoke_lease(held.execution_id)
     assert await driver.claim_all() == []
     entries = await history(driver, held.execution_id)
     assert [entry.event for entry in entries] == ["acquired", "revoked", "released"]
@@ -268,7 +266,7 @@ async def test_a_replay(driver: Driver) -> None:
     held = (await driver.started()).proof
     await driver.engine.outcomes.complete(held)
     driver.clock.advance(5)
-    await driver.engine.replays.replay(held.execution_id, ReplayRequest("why", "ada"))
+    await driver.engine.operators.replay(held.execution_id, "why", "ada")
     driver.clock.advance(5)
     second = (await driver.claim()).proof
     entries = await history(driver, held.execution_id)
@@ -285,7 +283,7 @@ async def test_a_replay(driver: Driver) -> None:
 async def test_a_replay_of_a_skipped_member(driver: Driver) -> None:
     flow = await driver.graph(chain("a", "b"))
     await flow.fail("a")
-    await driver.engine.replays.replay(flow.ids["b"])
+    await driver.engine.operators.replay(flow.ids["b"])
     (entry,) = await history(driver, flow.ids["b"])
     assert_says(entry, "replay_initiated", {"replay_type": "skipped_flow_member"})
 

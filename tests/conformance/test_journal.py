@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from flowfabric.core.journal import JournalEntry
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,
@@ -18,7 +19,7 @@ from flowfabric.errors import (
     ResourceExhausted,
     StaleLease,
 )
-from flowfabric.operations.attempts import Kept
+from flowfabric.operations.attempts import Kept, NewEntry
 from flowfabric.operations.execution_queries import ExecutionQueries
 from tests.conformance.driver import (
     FINAL,
@@ -36,6 +37,17 @@ from tests.proofs import proves
 
 FETCH = JournalEntry("fetch", 0, "d1", b"\x00\xff")
 STORE = JournalEntry("store", 0, "d2", b"")
+
+
+def _under(held: LeaseProof, entry: JournalEntry) -> NewEntry:
+    """A request to keep a step."""
+    return NewEntry(
+        execution_id=held.execution_id,
+        lease_id=held.lease_id,
+        lease_epoch=held.lease_epoch or 0,
+        attempt_id=held.attempt_id,
+        entry=entry,
+    )
 
 
 async def test_a_step_is_stored_once_and_found_again(driver: Driver) -> None:
@@ -70,7 +82,8 @@ async def test_one_contradiction_does_not_spoil_the_other_steps(driver: Driver) 
     journals = driver.engine.journals
     await journals.append(held, [FETCH])
     wrong = JournalEntry("fetch", 0, "d9", b"")
-    first, second, third = await journals.append_each(held, [FETCH, wrong, STORE])
+    items = [_under(held, entry) for entry in (FETCH, wrong, STORE)]
+    first, second, third = await journals.append_journal(items)
     assert first == Kept(False, FETCH.outcome)
     assert isinstance(second, Nondeterminism)
     assert third == Kept(True)
@@ -97,7 +110,7 @@ async def test_a_replay_begins_with_an_empty_journal(driver: Driver) -> None:
     await journals.append(claimed.proof, [FETCH])
     await driver.engine.outcomes.complete(claimed.proof)
     assert await driver.journal(claimed.execution_id) == [FETCH]
-    await driver.engine.replays.replay(claimed.execution_id)
+    await driver.engine.operators.replay(claimed.execution_id)
     assert await driver.journal(claimed.execution_id) == []
     again = await driver.claim()
     other = JournalEntry("fetch", 0, "d9", b"new")
@@ -215,8 +228,9 @@ async def test_another_owner_keeps_nothing(driver: Driver, part: str) -> None:
     wrong = held.lease_epoch + 1 if part == "lease_epoch" else stranger()
     with refused(StaleLease):
         await driver.engine.journals.append(fenced(held, **{part: wrong}), [FETCH])
-    with refused(StaleLease):
-        await driver.engine.journals.append_each(fenced(held, **{part: wrong}), [FETCH, STORE])
+    items = [_under(fenced(held, **{part: wrong}), entry) for entry in (FETCH, STORE)]
+    for refusal in await driver.engine.journals.append_journal(items):
+        assert isinstance(refusal, StaleLease)
     assert await driver.journal(held.execution_id) == []
 
 

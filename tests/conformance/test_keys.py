@@ -3,19 +3,19 @@
 import asyncio
 import time
 
+import msgspec
 import pytest
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.types import ConfigPut
-from flowfabric.core.tokens import Secret
+from flowfabric.core.store_keys import parse_store_keys
+from flowfabric.core.tokens import Rotation, Secret, read_ring, write_ring
 from flowfabric.duties.retention import Retention
 from flowfabric.engine import engine_on
 from flowfabric.engine.suspensions.keys import (
     AlreadySeeded,
     Keys,
     Kids,
-    Noop,
-    Rotated,
     Seeded,
     VerifyingKid,
 )
@@ -23,6 +23,7 @@ from flowfabric.errors import (
     HmacSecretNotInitialized,
     InvalidInput,
     InvalidKid,
+    InvalidSecret,
     InvalidToken,
     RotationConflict,
     TokenExpired,
@@ -31,10 +32,16 @@ from flowfabric.operations.store import Store
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver, refused
 from tests.conformance.waiting import pause
+from tests.moves import deliver_signal
 from tests.proofs import proves
 
 A, B, C = "aa" * 32, "bb" * 32, "cc" * 32
 DAY_MS = 86_400_000
+
+
+async def rotated(keys: Keys, kid: str, secret: str, grace_ms: int) -> tuple[str, int, bool]:
+    done = await keys.rotate_waitpoint_hmac_secret(kid, secret, grace_ms)
+    return done.previous_kid, done.gc_count, done.is_noop
 
 
 @pytest.fixture
@@ -116,8 +123,8 @@ async def test_a_seed_installs_once(keys: Keys) -> None:
 async def test_a_rotation_is_repeated_refused_and_undone(keys: Keys, clock: VirtualClock) -> None:
     await keys.boot(Secret(A))
     rotate = keys.rotate_waitpoint_hmac_secret
-    assert await rotate("k2", B, 1_000) == Rotated("k2", "k1")
-    assert await rotate("k2", B, 1_000) == Noop("k2")
+    assert await rotated(keys, "k2", B, 1_000) == ("k1", 0, False)
+    assert (await rotated(keys, "k2", B, 1_000))[2]
     with refused(RotationConflict, "k2"):
         await rotate("k2", C, 1_000)
     with refused(RotationConflict, "k1"):
@@ -125,18 +132,22 @@ async def test_a_rotation_is_repeated_refused_and_undone(keys: Keys, clock: Virt
     assert await keys.list_waitpoint_hmac_kids() == Kids(
         "k2", (VerifyingKid("k1", clock() + 1_000),)
     )
-    assert await rotate("k1", A, 500) == Rotated("k1", "k2")
+    assert await rotated(keys, "k1", A, 500) == ("k2", 0, False)
     assert await keys.list_waitpoint_hmac_kids() == Kids("k1", (VerifyingKid("k2", clock() + 500),))
     clock.advance(501)
     assert await keys.list_waitpoint_hmac_kids() == Kids("k1", ())
-    assert await rotate("k3", C, 0) == Rotated("k3", "k1", gc_count=1)
+    assert await rotated(keys, "k3", C, 0) == ("k1", 1, False)
 
 
 async def test_a_rotation_of_all_rings_has_one_answer(keys: Keys) -> None:
     await keys.boot(Secret(A))
     rotate = keys.rotate_waitpoint_hmac_secret_all
-    assert await rotate("k2", B) == (Rotated("k2", "k1"),)
-    assert await rotate("k2", B) == (Noop("k2"),)
+    (done,) = await rotate("k2", B)
+    assert isinstance(done, Rotation)
+    assert (done.new_kid, done.previous_kid, done.is_noop) == ("k2", "k1", False)
+    (again,) = await rotate("k2", B)
+    assert isinstance(again, Rotation)
+    assert again.is_noop
     (fault,) = await rotate("k2", C)
     assert isinstance(fault, RotationConflict)
 
@@ -177,7 +188,7 @@ async def test_a_token_of_a_key_another_process_rotated_to_is_taken_at_once(
     await driver.engine.keys.rotate_waitpoint_hmac_secret("k2", B)
     paused = await pause(driver)
     assert paused.at().waitpoint_token.kid == "k2"
-    await elsewhere.signals.deliver_signal(paused.request())
+    await deliver_signal(elsewhere, paused.request())
     await elsewhere.close()
     assert await paused.state() == "waiting"
 
@@ -192,7 +203,7 @@ async def test_an_unknown_key_is_looked_up_before_it_is_refused(
     await driver.engine.keys.rotate_waitpoint_hmac_secret("k2", B)
     assert await elsewhere.keys.ring() == old
     paused = await pause(driver)
-    await elsewhere.signals.deliver_signal(paused.request())
+    await deliver_signal(elsewhere, paused.request())
     assert "k2" in (await elsewhere.keys.ring()).keys
     await elsewhere.close()
 
@@ -244,3 +255,77 @@ async def test_upkeep_without_a_ring_or_with_a_tidy_one_writes_nothing(
     (stored,) = await backend.config_get(["keys"])
     assert stored is not None
     assert stored.version == 1
+
+
+# ---- encrypted at rest
+
+FIRST, SECOND = "1f" * 32, "2e" * 40
+
+
+async def stored_ring(backend: Backend) -> bytes:
+    (found,) = await backend.config_get(["keys"])
+    assert found is not None
+    return found.body
+
+
+def keys_with(backend: Backend, *texts: str) -> Keys:
+    return Keys(backend, store_keys=parse_store_keys(",".join(texts)))
+
+
+async def test_signing_keys_are_encrypted_with_the_key_of_the_store(backend: Backend) -> None:
+    keys = keys_with(backend, FIRST)
+    assert await keys.boot(Secret(A)) == "installed"
+    await keys.rotate_waitpoint_hmac_secret("k2", B, DAY_MS)
+    stored = await stored_ring(backend)
+    assert A.encode() not in stored
+    assert B.encode() not in stored
+    other = keys_with(backend, FIRST)
+    ring = await other.ring()
+    assert {kid: key.secret for kid, key in ring.keys.items()} == {"k1": A, "k2": B}
+    assert await other.boot(Secret(B)) == "match"
+    assert await stored_ring(backend) == stored
+
+
+async def test_a_wrong_or_missing_key_of_the_store_is_one_error(backend: Backend) -> None:
+    await keys_with(backend, FIRST).boot(Secret(A))
+    stored = await stored_ring(backend)
+    with pytest.raises(InvalidSecret, match="are encrypted; set FF_STORE_KEY"):
+        await Keys(backend).boot(Secret(A))
+    with pytest.raises(InvalidSecret, match="encrypted with another key; set FF_STORE_KEY"):
+        await keys_with(backend, SECOND).boot(Secret(A))
+    with refused(InvalidSecret):
+        await Keys(backend).rotate_waitpoint_hmac_secret("k2", B, DAY_MS)
+    assert await stored_ring(backend) == stored
+
+
+async def test_a_boot_encrypts_what_was_stored_in_the_clear(backend: Backend) -> None:
+    await Keys(backend).boot(Secret(A))
+    assert A.encode() in await stored_ring(backend)
+    assert await keys_with(backend, FIRST).boot() == "match"
+    assert A.encode() not in await stored_ring(backend)
+
+
+async def test_a_key_of_the_store_is_replaced_without_a_pause(backend: Backend) -> None:
+    old = keys_with(backend, FIRST)
+    await old.boot(Secret(A))
+    # First every server learns the new key, then the new one encrypts, then the old one goes.
+    ready = keys_with(backend, FIRST, SECOND)
+    await ready.boot()
+    await keys_with(backend, SECOND, FIRST).boot()
+    assert (await ready.list_waitpoint_hmac_kids()).current_kid == "k1"
+    assert (await keys_with(backend, SECOND).ring()).keys["k1"].secret == A
+    with refused(InvalidSecret):
+        await old.list_waitpoint_hmac_kids()
+
+
+async def test_a_sealed_key_cannot_stand_for_another_one(backend: Backend) -> None:
+    keys = keys_with(backend, FIRST)
+    await keys.boot(Secret(A))
+    await keys.rotate_waitpoint_hmac_secret("k2", B, DAY_MS)
+    ring = read_ring(await stored_ring(backend))
+    (found,) = await backend.config_get(["keys"])
+    assert found is not None
+    swapped = msgspec.structs.replace(ring, keys={"k1": ring.keys["k2"], "k2": ring.keys["k1"]})
+    await backend.config_put([ConfigPut("keys", found.version, write_ring(swapped))])
+    with refused(InvalidSecret):
+        await keys_with(backend, FIRST).ring()

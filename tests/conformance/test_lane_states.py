@@ -40,7 +40,7 @@ async def test_a_state_says_who_may_submit_and_who_may_claim(driver: Driver, sta
     assert bool(await engine.grants.claim_for_worker(ORDER)) is False
     if not gives:
         assert await driver.record(own) == before
-        assert await engine.reads.read_execution_state(own) == "waiting"
+        assert (await engine.reads.describe_execution(own)).public_state == "waiting"
 
 
 @pytest.mark.parametrize("state", ["paused", "disabled"])

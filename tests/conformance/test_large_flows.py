@@ -118,7 +118,7 @@ async def test_cancelling_thousands_of_members_ends_every_one(
 ) -> None:
     submitted = await submit(driver, fan(width))
     watch = Watch(backend, submitted.flow_id)
-    answer = await driver.engine.flow_cancels.cancel_flow(submitted.flow_id, wait=True)
+    answer = await driver.engine.flow_operators.cancel_flow(submitted.flow_id, wait=True)
     assert isinstance(answer, MembersCancelled)
     assert watch.steps >= (width + 2) // BOUND - 1
     flow = await watch.flow()

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric.engine.attempts.leases import Renewed, Revocation
+from flowfabric.engine.attempts.leases import Revocation
 from flowfabric.errors import (
     ExecutionNotFound,
     FenceRequired,
@@ -41,7 +41,7 @@ async def test_a_renewal_moves_the_end_and_nothing_else(driver: Driver) -> None:
     answer = await driver.engine.leases.renew(held, 40_000)
     after = await driver.record(held.execution_id)
     now = driver.clock()
-    assert answer == Renewed(now + 40_000, 1)
+    assert answer == workers.Renewed(now + 40_000)
     assert after == msgspec.structs.replace(
         before,
         lease_until=now + 40_000,
@@ -57,7 +57,7 @@ async def test_a_renewal_moves_the_end_and_nothing_else(driver: Driver) -> None:
 async def test_a_renewal_may_be_repeated(driver: Driver) -> None:
     held = await driver.reach("active")
     answers = [await driver.engine.leases.renew(held, 9_000) for _ in range(3)]
-    assert answers == [Renewed(driver.clock() + 9_000, 1)] * 3
+    assert answers == [workers.Renewed(driver.clock() + 9_000)] * 3
 
 
 async def test_a_renewal_may_shorten_a_lease(driver: Driver) -> None:

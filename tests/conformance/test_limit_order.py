@@ -39,10 +39,10 @@ async def test_dimensions_are_taken_in_the_order_of_their_bytes(driver: Driver) 
     engine = driver.engine
     names = ("b", "a", "é", "B")
     budget_id = await new_budget(engine, dict.fromkeys(names, 2), dict.fromkeys(names, 1))
-    soft = await engine.budgets.report_usage_and_check(budget_id, names, [2] * 4)
+    soft = await engine.budgets.report_usage(budget_id, dict.fromkeys(names, 2))
     assert isinstance(soft, SoftBreach)
     assert soft.dimension == "B"
-    hard = await engine.budgets.report_usage_and_check(budget_id, names, [1] * 4)
+    hard = await engine.budgets.report_usage(budget_id, dict.fromkeys(names, 1))
     assert isinstance(hard, HardBreach)
     assert hard.dimension == "B"
     own = await driver.submit(policy={"budget_ids": [budget_id]})

@@ -201,20 +201,24 @@ async def test_suspended_work_is_listed_by_when_it_times_out(driver: Driver) -> 
         ids[timeout] = execution_id
     reads = driver.engine.reads
     page = await reads.list_suspended(9)
-    assert [(line.execution_id, line.timeout_at_ms) for line in page.executions] == [
+    assert [(line.execution_id, line.timeout_at_ms) for line in page.items] == [
         (ids[100], now + 100),
         (ids[200], now + 200),
         (ids[300], now + 300),
         (ids[None], LAST),
     ]
-    assert {line.suspended_at_ms for line in page.executions} == {now}
-    assert {line.reason for line in page.executions} == {"waiting_for_approval"}
+    assert {line.suspended_at_ms for line in page.items} == {now}
+    assert {line.reason for line in page.items} == {"waiting_for_approval"}
     first = await reads.list_suspended(9, limit=2)
-    assert first.next_cursor == (now + 200, ids[200])
+    assert first.next_cursor == f"{now + 200}:{ids[200]}"
     rest = await reads.list_suspended(9, first.next_cursor, 2)
-    assert [line.execution_id for line in rest.executions] == [ids[300], ids[None]]
-    assert rest.next_cursor is None
-    assert (await reads.list_suspended(10)).executions == ()
+    assert [line.execution_id for line in rest.items] == [ids[300], ids[None]]
+    assert rest.next_cursor == ""
+    assert (await reads.list_suspended(10)).items == []
+    lane = await reads.list_lane("any", "suspended", limit=2)
+    assert [line.execution_id for line in lane.items] == [ids[100], ids[200]]
+    others = await reads.list_lane("any", "suspended", cursor=lane.next_cursor, limit=2)
+    assert [line.execution_id for line in others.items] == [ids[300], ids[None]]
 
 
 # ---- ended leases
@@ -329,10 +333,12 @@ async def test_queues_show_what_waits_for_whom(driver: Driver) -> None:
     driver.clock.advance(5)
     await driver.submit()
     needy = await driver.record(await driver.submit(policy=policy))
+    other = await driver.record(await driver.submit(kind="other"))
     queues = await driver.engine.deps.store.backend.queues("default", "default")
-    assert {queue.req_set: (queue.depth, queue.best_rank) for queue in queues} == {
-        "-": (2, plain.rank),
-        needy.req_set: (1, needy.rank),
+    assert {queue.req_set: (queue.kind, queue.depth, queue.best_rank) for queue in queues} == {
+        plain.req_set: (plain.kind, 2, plain.rank),
+        needy.req_set: (needy.kind, 1, needy.rank),
+        other.req_set: ("other", 1, other.rank),
     }
 
 

@@ -150,14 +150,14 @@ ROWS: list[tuple[str, str, Call, object]] = [
         lambda d, i, h: d.engine.scheduling.unblock(i),
         ExecutionNotEligible,
     ),
-    ("priority", "waiting", lambda d, i, h: d.engine.scheduling.change_priority(i, 7), (7, 7)),
+    ("priority", "waiting", lambda d, i, h: d.engine.operators.change_priority(i, 7), (7, 7)),
     (
         "tags",
         "waiting",
-        lambda d, i, h: d.engine.tags.set_execution_tag(i, "app.a", "b"),
+        lambda d, i, h: d.engine.operators.set_execution_tag(i, "app.a", "b"),
         TagsUpdated(1),
     ),
-    ("replay", "completed", lambda d, i, h: d.engine.replays.replay(i), ExecutionNotTerminal),
+    ("replay", "completed", lambda d, i, h: d.engine.operators.replay(i), ExecutionNotTerminal),
     ("grant", "waiting", lambda d, i, h: d.engine.grants.issue(i, ORDER), GrantAlreadyExists),
     (
         "reclaim grant",
@@ -198,6 +198,7 @@ async def test_a_change_whose_answer_was_lost_is_made_once(
 ) -> None:
     held = await reach(driver, situation)
     before = len(await driver.events())
+    await driver.engine.lanes.drain()
     forgetful.losing = True
     if isinstance(expected, type) and issubclass(expected, FlowFabricError):
         with pytest.raises(expected):
@@ -215,6 +216,7 @@ async def test_a_submission_whose_answer_was_lost_meets_itself(
 ) -> None:
     ids = set()
     for fields in ({}, {"idempotency_key": "k"}, {"input": b"x", "tags": {"app.team": "red"}}):
+        await driver.engine.lanes.drain()
         forgetful.losing = True
         answer = await driver.engine.executions.create(Submission(**({"kind": "work"} | fields)))
         assert not answer.is_new
@@ -226,12 +228,14 @@ async def test_a_submission_whose_answer_was_lost_meets_itself(
 async def test_a_graph_whose_answer_was_lost_is_there_once(
     driver: Driver, forgetful: Forgetful
 ) -> None:
+    await driver.engine.lanes.drain()
     forgetful.losing = True
     flow = await driver.graph(chain("a", "b", "c"))
     stored = await flow.flow()
     assert (stored.node_count, stored.edge_count) == (3, 2)
     assert stored.counts == {"waiting": 1, "waiting_children": 2}
     for name in "abc":
+        await driver.engine.lanes.drain()
         forgetful.losing = True
         await flow.complete(name)
     assert (await flow.flow()).counts == {"completed": 3}
@@ -244,10 +248,12 @@ async def test_a_parent_whose_parking_was_sent_twice_waits_once(
 ) -> None:
     flow = await driver.graph(Graph(members={"parent": Member(), "x": Member()}))
     held = (await flow.take("parent")).proof
+    await driver.engine.lanes.drain()
     forgetful.losing = True
     done = await driver.engine.outcomes.wait_for_children(held, (flow.ids["x"],))
     assert (done.public_state, done.replayed) == ("waiting_children", True)
     assert len(await flow.edges_into("parent")) == 1
+    await driver.engine.lanes.drain()
     forgetful.losing = True
     await flow.complete("x")
     assert (await flow.record("parent")).state == "waiting"
@@ -259,6 +265,7 @@ async def test_a_cascade_whose_answer_was_lost_is_finished_by_the_sweep(
     """The repeat does not say that work was left: the flow's own timer knows."""
     flow = await driver.graph(Graph(arrows=[("top", f"t{i:03}") for i in range(250)]))
     held = (await flow.take("top")).proof
+    await driver.engine.lanes.drain()
     forgetful.losing = True
     await driver.engine.outcomes.complete(held)
     await flow.settled()

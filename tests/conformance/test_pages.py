@@ -72,7 +72,7 @@ async def test_a_search_of_flows_ends_by_bytes(driver: Driver) -> None:
         flow = await driver.engine.flows.create_flow()
         await driver.engine.flows.set_flow_tags(flow.flow_id, LARGE)
         own.add(flow.flow_id)
-    search = driver.engine.flow_searches.search_flows
+    search = driver.engine.flow_reads.search_flows
     found = await walked(lambda cursor: search(FlowSearch(cursor=cursor, limit=1_000)))
     assert sorted(one.flow_id for one in found) == sorted(own)
 
@@ -160,7 +160,7 @@ async def test_a_history_comes_in_pages_that_end_by_bytes(
     own = await driver.submit()
     for _ in range(NUMBER):
         await driver.claim()
-        await driver.engine.leases.revoke(own)
+        await driver.engine.leases.revoke_lease(own)
     reads = driver.engine.reads
     whole = (await reads.history(own)).items
     monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 1_000)

@@ -84,7 +84,7 @@ async def test_a_longer_retention_delays_nobody_else_s(driver: Driver) -> None:
 async def test_everything_it_owned_goes_with_it(driver: Driver) -> None:
     """Input, result, attempts, history, tags: whatever is left is found after the test."""
     held = await driver.reach("active", input=b"in", tags={"app.team": "red"}, policy={})
-    await driver.engine.leases.revoke(held.execution_id)
+    await driver.engine.leases.revoke_lease(held.execution_id)
     second = (await driver.claim()).proof
     await driver.engine.outcomes.delay(second, for_ms=0)
     third = (await driver.claim()).proof
@@ -123,7 +123,7 @@ async def test_a_key_lives_on_until_its_own_window_ends(driver: Driver) -> None:
 
 async def test_a_replay_saves_an_execution_from_its_purge(driver: Driver) -> None:
     held = await driver.reach("completed", policy={"retention_ms": 10})
-    await driver.engine.replays.replay(held.execution_id)
+    await driver.engine.operators.replay(held.execution_id)
     driver.clock.advance(DAY_MS)
     assert await purge(driver) == 0
     await driver.engine.outcomes.complete((await driver.claim()).proof)

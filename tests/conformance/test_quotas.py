@@ -242,6 +242,18 @@ async def test_other_limits_let_in_who_fits_beside_what_has_ended(driver: Driver
     assert (await driver.record(waiting)).state == "waiting"
 
 
+async def test_who_was_let_in_by_other_limits_waits_no_more(driver: Driver) -> None:
+    engine = driver.engine
+    quota = await new_quota(engine, cap=1)
+    await ask(engine, quota, some())
+    waiting = [await driver.submit(policy={"quota_ids": [quota]}) for _ in range(2)]
+    assert await driver.claim_all() == []
+    for admitted_now in (1, 2):
+        await engine.quotas.change_limits(NewQuota(quota_policy_id=quota, max_concurrent=2))
+        states = [(await driver.record(own)).state for own in waiting]
+        assert states.count("waiting") == admitted_now
+
+
 # ---- input and faults
 
 

@@ -1,6 +1,7 @@
 """Rare requirements: work few workers can do neither hides nor is hidden, and costs nobody."""
 
 import asyncio
+from collections import Counter
 from typing import Final
 
 from flowfabric.core.ids import compose
@@ -119,3 +120,18 @@ async def test_one_capable_worker_among_many_gets_all_that_needs_it(driver: Driv
     capable, *others = await asyncio.gather(drain("gpu"), *(drain() for _ in range(20)))
     assert rare <= set(capable)
     assert not rare & {own for one in others for own in one}
+
+
+async def test_a_registration_lifts_a_hundred_holds_and_the_timers_the_others(
+    driver: Driver,
+) -> None:
+    held = [await driver.submit(policy=BOTH) for _ in range(130)]
+    for own in held:
+        await driver.engine.scheduling.block(own, "waiting_for_capable_worker")
+    await _register(driver, "third", "a", "b")
+    assert Counter([(await driver.record(own)).state for own in held]) == {
+        "waiting": 100,
+        "blocked": 30,
+    }
+    assert (await driver.pass_time(5_000)).of("unblock") == 30
+    assert {(await driver.record(own)).state for own in held} == {"waiting"}

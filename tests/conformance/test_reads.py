@@ -121,7 +121,7 @@ async def test_details_say_why_it_waits(driver: Driver) -> None:
             "waiting_for_retry_backoff",
             f"retry backoff until {driver.clock() + 500} (attempt 0 failed: flaky)",
         ),
-        ("waiting_for_worker", "lease revoked: operator"),
+        ("waiting_for_worker", "lease revoked: operator_revoke"),
     ]
 
 

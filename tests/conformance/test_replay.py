@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.errors import (
     ExecutionNotFound,
     ExecutionNotTerminal,
@@ -31,7 +30,7 @@ ENDED = [situation for situation in FINAL if situation != "skipped"]
 
 
 async def replay(driver: Driver, execution_id: str, **fields: Any) -> str:
-    return await driver.engine.replays.replay(execution_id, ReplayRequest(**fields))
+    return (await driver.engine.operators.replay(execution_id, **fields)).public_state
 
 
 @proves(Executions.replay)

@@ -17,7 +17,12 @@ from flowfabric.operations.budgets import (
     SoftBreach,
 )
 from tests.conformance.driver import Driver, refused
-from tests.conformance.limiting import SOME_BUDGET, new_budget, report, usage
+from tests.conformance.limiting import (
+    SOME_BUDGET,
+    new_budget,
+    report,
+    usage,
+)
 from tests.proofs import proves
 
 DAY_MS = 86_400_000
@@ -46,7 +51,7 @@ async def test_what_is_held_counts_against_reports_but_is_not_used(driver: Drive
     assert await report(engine, budget_id, t=3) == OK
 
 
-async def test_a_hold_is_refused_like_a_report(engine: Engine) -> None:
+async def test_a_reservation_is_refused_like_a_report(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10})
     await report(engine, budget_id, t=5)
     assert await engine.reservations.reserve(*asked(budget_id, t=6)) == HardBreach(
@@ -56,7 +61,7 @@ async def test_a_hold_is_refused_like_a_report(engine: Engine) -> None:
     assert isinstance(await engine.reservations.reserve(*asked(budget_id, t=5)), Reserved)
 
 
-async def test_a_repeated_reserve_holds_once(engine: Engine) -> None:
+async def test_a_repeated_reserve_counts_once(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10})
     await engine.reservations.reserve(*asked(budget_id, t=7))
     assert await engine.reservations.reserve(*asked(budget_id, t=7)) == AGAIN
@@ -76,7 +81,7 @@ async def test_a_commit_counts_what_was_really_spent(
         assert await reserved(engine, budget_id) == {}
 
 
-async def test_more_than_was_held_is_judged_and_the_hold_stays(engine: Engine) -> None:
+async def test_more_than_was_held_is_judged_and_the_reservation_stays(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10})
     await engine.reservations.reserve(*asked(budget_id, t=7))
     await report(engine, budget_id, t=2)
@@ -105,7 +110,7 @@ async def test_a_commit_warns_like_a_report(engine: Engine) -> None:
 
 
 @proves(Budgets.cancel_reservation)
-async def test_a_cancelled_hold_is_gone_and_stays_gone(engine: Engine) -> None:
+async def test_a_cancelled_reservation_is_gone_and_stays_gone(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10})
     await engine.reservations.reserve(*asked(budget_id, t=7))
     assert await engine.reservations.cancel(budget_id, "r") == OK
@@ -116,7 +121,22 @@ async def test_a_cancelled_hold_is_gone_and_stays_gone(engine: Engine) -> None:
     assert await engine.reservations.cancel(budget_id, "never was") == AGAIN
 
 
-async def test_an_unfinished_hold_ends_by_itself(driver: Driver) -> None:
+async def test_a_reservation_that_ended_is_given_back_once_when_limits_change(
+    driver: Driver,
+) -> None:
+    engine = driver.engine
+    budget_id = await new_budget(engine, {"t": 10})
+    await engine.reservations.reserve(*asked(budget_id, "short", t=4))
+    await engine.reservations.reserve(*asked(budget_id, "long", ttl_ms=9 * TTL_MS, t=5))
+    driver.clock.advance(TTL_MS)
+    await engine.budgets.change_limits(budget_id, {"t": 11}, {})
+    assert await reserved(engine, budget_id) == {"t": 5}
+    assert await report(engine, budget_id, t=1) == OK
+    assert await reserved(engine, budget_id) == {"t": 5}
+    assert (await report(engine, budget_id, t=6)).outcome == "hard_breach"
+
+
+async def test_an_unfinished_reservation_ends_by_itself(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 10})
     await engine.reservations.reserve(*asked(budget_id, t=7))
@@ -127,7 +147,7 @@ async def test_an_unfinished_hold_ends_by_itself(driver: Driver) -> None:
     assert await report(engine, budget_id, t=10) == OK
 
 
-async def test_the_timer_drops_holds_nobody_asks_about(driver: Driver) -> None:
+async def test_the_timer_drops_reservations_nobody_asks_about(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 10})
     await engine.reservations.reserve(*asked(budget_id, "first", t=3))
@@ -142,7 +162,7 @@ async def test_the_timer_drops_holds_nobody_asks_about(driver: Driver) -> None:
     assert (await driver.sweep()).total("processed") == 0
 
 
-async def test_what_was_spent_counts_even_if_the_hold_had_ended(driver: Driver) -> None:
+async def test_what_was_spent_counts_even_if_the_reservation_had_ended(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 10})
     await engine.reservations.reserve(*asked(budget_id, t=7))
@@ -165,7 +185,7 @@ async def test_a_name_is_free_again_a_day_after_it_was_finished(driver: Driver) 
     assert isinstance(await engine.reservations.reserve(*asked(budget_id, t=7)), Reserved)
 
 
-async def test_a_hold_outlives_a_reset(engine: Engine) -> None:
+async def test_a_reservation_outlives_a_reset(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10})
     await engine.reservations.reserve(*asked(budget_id, t=7))
     await report(engine, budget_id, t=3)
@@ -187,11 +207,11 @@ async def test_what_an_execution_committed_is_on_its_account(driver: Driver) -> 
     assert await usage(engine, budget_id) == {"t": 1}
 
 
-async def test_concurrent_holds_never_pass_a_hard_limit(engine: Engine) -> None:
+async def test_concurrent_reservations_never_pass_a_hard_limit(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 100})
     other = engine_on(engine.deps.store.backend)
 
-    async def hold_and_commit(each: Engine, name: str) -> int:
+    async def reserve_and_commit(each: Engine, name: str) -> int:
         if not isinstance(await each.reservations.reserve(*asked(budget_id, name, t=7)), Reserved):
             return 0
         status = await each.budgets.get_budget_status(budget_id)
@@ -201,7 +221,7 @@ async def test_concurrent_holds_never_pass_a_hard_limit(engine: Engine) -> None:
 
     spent = await asyncio.gather(
         *(
-            hold_and_commit(each, f"{n}-{e}")
+            reserve_and_commit(each, f"{n}-{e}")
             for n in range(20)
             for e, each in enumerate((engine, other))
         )
@@ -243,7 +263,7 @@ async def test_a_bad_reservation_is_refused(
     assert await reserved(engine, budget_id) == {}
 
 
-async def test_a_hold_of_an_unknown_budget_is_not_found(engine: Engine) -> None:
+async def test_a_reservation_of_an_unknown_budget_is_not_found(engine: Engine) -> None:
     calls = [
         engine.reservations.reserve(*asked(SOME_BUDGET, t=1)),
         engine.reservations.commit(SOME_BUDGET, "r", {"t": 1}),

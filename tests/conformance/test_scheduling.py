@@ -133,21 +133,21 @@ async def test_a_bad_block_is_refused(driver: Driver, fields: dict[str, Any]) ->
 @proves(Executions.hold, Executions.release)
 async def test_a_held_execution_runs_only_after_its_release(driver: Driver) -> None:
     held = await driver.reach("handed_back")
-    scheduling, execution_id = driver.engine.scheduling, held.execution_id
-    assert (await scheduling.hold(execution_id, "ask Ada first")).outcome == "held"
+    operators, execution_id = driver.engine.operators, held.execution_id
+    assert (await operators.hold(execution_id, "ask Ada first")).outcome == "held"
     record = await driver.record(execution_id)
     assert (record.state, record.reason, record.detail) == ("blocked", "operator", "ask Ada first")
     await driver.pass_time(3_600_000)
     assert await driver.claim_all() == []
-    assert (await scheduling.release(execution_id)).outcome == "released"
+    assert (await operators.release(execution_id)).outcome == "released"
     assert (await driver.claim()).record.execution_id == execution_id
 
 
 async def test_holding_again_changes_nothing(driver: Driver) -> None:
     execution_id = await driver.submit()
-    await driver.engine.scheduling.hold(execution_id, "first")
+    await driver.engine.operators.hold(execution_id, "first")
     before = await driver.snapshot()
-    await driver.engine.scheduling.hold(execution_id, "second")
+    await driver.engine.operators.hold(execution_id, "second")
     assert await driver.snapshot() == before
 
 
@@ -157,10 +157,10 @@ async def test_only_waiting_work_is_held(driver: Driver, situation: str) -> None
     is_held = (await driver.record(held.execution_id)).reason == "operator"
     before = await driver.snapshot()
     if is_held:
-        await driver.engine.scheduling.hold(held.execution_id)
+        await driver.engine.operators.hold(held.execution_id)
     else:
         with refused(ExecutionNotActive if situation in FINAL else ExecutionNotEligible):
-            await driver.engine.scheduling.hold(held.execution_id)
+            await driver.engine.operators.hold(held.execution_id)
     assert await driver.snapshot() == before
 
 
@@ -168,19 +168,19 @@ async def test_only_waiting_work_is_held(driver: Driver, situation: str) -> None
 async def test_a_release_lifts_nothing_but_a_hold(driver: Driver, asked: str) -> None:
     execution_id = await driver.submit()
     with refused(ExecutionNotEligible):
-        await driver.engine.scheduling.release(execution_id)
+        await driver.engine.operators.release(execution_id)
     await driver.engine.scheduling.block(execution_id, asked)
     with refused(ExecutionNotEligible):
-        await driver.engine.scheduling.release(execution_id)
+        await driver.engine.operators.release(execution_id)
 
 
 async def test_a_hold_of_nothing_or_without_end_is_refused(driver: Driver) -> None:
     with refused(ExecutionNotFound):
-        await driver.engine.scheduling.hold(NOWHERE)
+        await driver.engine.operators.hold(NOWHERE)
     with refused(ExecutionNotFound):
-        await driver.engine.scheduling.release(NOWHERE)
+        await driver.engine.operators.release(NOWHERE)
     with refused(InvalidInput):
-        await driver.engine.scheduling.hold(await driver.submit(), "x" * 4_097)
+        await driver.engine.operators.hold(await driver.submit(), "x" * 4_097)
 
 
 # ---- unblock
@@ -308,7 +308,7 @@ async def test_a_member_is_promoted_only_past_met_dependencies(
     held = await driver.reach(situation)
     before = await driver.snapshot()
     with refused(error) as caught:
-        await driver.engine.scheduling.promote_blocked(held.execution_id)
+        await driver.engine.scheduling.promote_blocked_to_eligible(held.execution_id)
     if error is DepsNotSatisfied:
         assert caught.value.details == {"unsatisfied": 1, "unresolved": 1}
     assert await driver.snapshot() == before
@@ -318,7 +318,7 @@ async def test_open_dependencies_are_counted(driver: Driver) -> None:
     flow = await driver.graph(Graph(arrows=[(name, "d") for name in "abc"]))
     await flow.complete("a")
     with refused(DepsNotSatisfied) as caught:
-        await driver.engine.scheduling.promote_blocked(flow.ids["d"])
+        await driver.engine.scheduling.promote_blocked_to_eligible(flow.ids["d"])
     assert caught.value.details == {"unsatisfied": 2, "unresolved": 2}
 
 
@@ -329,16 +329,16 @@ async def test_a_member_that_waits_for_nothing_is_promoted(
     member = Member(waits=True, delay_until=driver.clock() + delay)
     flow = await driver.graph(Graph(members={"a": member}))
     assert (await flow.record("a")).state == "blocked"
-    await driver.engine.scheduling.promote_blocked(flow.ids["a"])
+    await driver.engine.scheduling.promote_blocked_to_eligible(flow.ids["a"])
     record = await flow.record("a")
     assert (record.state, record.next) == (state, "first")
     with refused(NotBlockedByDeps):
-        await driver.engine.scheduling.promote_blocked(flow.ids["a"])
+        await driver.engine.scheduling.promote_blocked_to_eligible(flow.ids["a"])
 
 
 async def test_promoting_a_member_that_is_not_there_is_an_error(driver: Driver) -> None:
     with refused(ExecutionNotFound):
-        await driver.engine.scheduling.promote_blocked(NOWHERE)
+        await driver.engine.scheduling.promote_blocked_to_eligible(NOWHERE)
 
 
 async def test_eligibility_follows_the_dependencies(driver: Driver) -> None:
@@ -346,10 +346,10 @@ async def test_eligibility_follows_the_dependencies(driver: Driver) -> None:
     alone = await driver.submit()
 
     async def evaluated(name: str) -> str:
-        return await driver.engine.scheduling.evaluate(flow.ids[name])
+        return await driver.engine.scheduling.evaluate_flow_eligibility(flow.ids[name])
 
-    assert await driver.engine.scheduling.evaluate(NOWHERE) == "not_found"
-    assert await driver.engine.scheduling.evaluate(alone) == "eligible"
+    assert await driver.engine.scheduling.evaluate_flow_eligibility(NOWHERE) == "not_found"
+    assert await driver.engine.scheduling.evaluate_flow_eligibility(alone) == "eligible"
     assert [await evaluated(name) for name in "abc"] == [
         "eligible",
         "blocked_by_dependencies",
@@ -364,7 +364,10 @@ async def test_eligibility_follows_the_dependencies(driver: Driver) -> None:
 @pytest.mark.parametrize("situation", [*HELD, "suspended", *FINAL])
 async def test_what_is_not_runnable_is_not_eligible(driver: Driver, situation: str) -> None:
     held = await driver.reach(situation)
-    assert await driver.engine.scheduling.evaluate(held.execution_id) == "not_runnable"
+    assert (
+        await driver.engine.scheduling.evaluate_flow_eligibility(held.execution_id)
+        == "not_runnable"
+    )
 
 
 # ---- change priority
@@ -375,7 +378,7 @@ async def test_what_is_not_runnable_is_not_eligible(driver: Driver, situation: s
 async def test_priority_changes_in_every_runnable_state(driver: Driver, situation: str) -> None:
     held = await driver.reach(situation)
     before = await driver.record(held.execution_id)
-    answer = await driver.engine.scheduling.change_priority(held.execution_id, 7)
+    answer = await driver.engine.operators.change_priority(held.execution_id, 7)
     record = await driver.record(held.execution_id)
     assert answer == (0, 7)
     assert (record.priority, record.rank) == (7, before.rank - 7 * 10**12)
@@ -390,7 +393,7 @@ async def test_priority_is_fixed_once_the_work_has_begun(driver: Driver, situati
     held = await driver.reach(situation)
     before = await driver.snapshot()
     with refused(ExecutionNotEligible):
-        await driver.engine.scheduling.change_priority(held.execution_id, 7)
+        await driver.engine.operators.change_priority(held.execution_id, 7)
     assert await driver.snapshot() == before
 
 
@@ -399,7 +402,7 @@ async def test_priority_is_fixed_once_the_work_has_begun(driver: Driver, situati
 )
 async def test_a_new_priority_is_clamped(driver: Driver, given: int, stored: int) -> None:
     execution_id = await driver.submit(priority=3)
-    answer = await driver.engine.scheduling.change_priority(execution_id, given)
+    answer = await driver.engine.operators.change_priority(execution_id, given)
     assert answer == (3, stored)
     assert (await driver.record(execution_id)).priority == stored
 
@@ -408,18 +411,18 @@ async def test_a_new_priority_is_clamped(driver: Driver, given: int, stored: int
 async def test_a_priority_is_a_whole_number(driver: Driver, priority: Any) -> None:
     for execution_id in (await driver.submit(), NOWHERE):
         with refused(InvalidInput):
-            await driver.engine.scheduling.change_priority(execution_id, priority)
+            await driver.engine.operators.change_priority(execution_id, priority)
 
 
 async def test_changing_the_priority_of_nothing_is_an_error(driver: Driver) -> None:
     with refused(ExecutionNotFound):
-        await driver.engine.scheduling.change_priority(NOWHERE, 1)
+        await driver.engine.operators.change_priority(NOWHERE, 1)
 
 
 async def test_a_new_priority_moves_waiting_work_at_once(driver: Driver) -> None:
     first, second = await driver.submit(), await driver.submit()
     low, high = sorted([first, second])
-    await driver.engine.scheduling.change_priority(high, 1)
+    await driver.engine.operators.change_priority(high, 1)
     claimed = await driver.claim_all(n=2)
     assert [each.execution_id for each in claimed] == [high, low]
 
@@ -427,7 +430,7 @@ async def test_a_new_priority_moves_waiting_work_at_once(driver: Driver) -> None
 async def test_a_new_priority_counts_once_delayed_work_waits(driver: Driver) -> None:
     late = await driver.submit(delay_until=driver.clock() + 100)
     early = await driver.submit()
-    await driver.engine.scheduling.change_priority(late, 1)
+    await driver.engine.operators.change_priority(late, 1)
     assert [each.execution_id for each in await driver.claim_all()] == [early]
     await driver.submit()
     await driver.pass_time(100)

@@ -134,7 +134,7 @@ async def test_an_operator_s_hold_does_not_save_a_member_from_being_skipped(
     driver: Driver,
 ) -> None:
     flow = await driver.graph(chain("a", "b"))
-    await driver.engine.scheduling.change_priority(flow.ids["b"], 5)
+    await driver.engine.operators.set_priority(flow.ids["b"], 5)
     await flow.fail("a")
     assert (await flow.states())["b"] == "skipped"
 

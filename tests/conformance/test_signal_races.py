@@ -19,9 +19,6 @@ from flowfabric.core.suspensions import waitpoint_in
 from flowfabric.core.tokens import KeyRing
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.suspensions.resumes import TimedOut
-from flowfabric.engine.suspensions.signals import SignalRequest
-from flowfabric.engine.suspensions.waitpoints import PendingRequest
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotSuspended,
@@ -31,6 +28,7 @@ from flowfabric.errors import (
     TargetNotSignalable,
     WaitpointNotPending,
 )
+from flowfabric.operations.executions import Resumed
 from tests.conformance.driver import Driver, unfenced
 from tests.conformance.waiting import (
     GO,
@@ -44,6 +42,7 @@ from tests.conformance.waiting import (
     signals,
     try_suspend,
 )
+from tests.moves import SignalRequest, act_if_due, deliver_signal
 
 SATISFIED = "resume_condition_satisfied"
 APPENDED = "appended_to_waitpoint"
@@ -61,7 +60,7 @@ async def delivered(engine: Engine, request: SignalRequest) -> Accepted | Duplic
     """A sender that tries again when its signal was given up, as it is told to."""
     while True:
         try:
-            return await engine.signals.deliver_signal(request)
+            return await deliver_signal(engine, request)
         except RetryExhausted:
             continue
 
@@ -147,10 +146,10 @@ async def test_bad_tokens_do_not_starve_good_signals(
 def contenders(paused: Paused, engine: Engine) -> dict[str, Callable[[], Awaitable[Any]]]:
     own = paused.execution_id
     return {
-        "signal": lambda: engine.signals.deliver_signal(paused.request()),
-        "timeout": lambda: engine.resumes.expire_suspension(own),
+        "signal": lambda: deliver_signal(engine, paused.request()),
+        "timeout": lambda: act_if_due(engine, own),
         "sweep": lambda: TimerSweep(engine).visit(),
-        "resume": lambda: engine.resumes.resume_execution(own),
+        "resume": lambda: engine.operators.resume(own),
         "cancel": lambda: engine.outcomes.cancel(unfenced(own), "enough"),
     }
 
@@ -160,11 +159,11 @@ def has_won(name: str, outcome: Any) -> bool:
         case "signal":
             return isinstance(outcome, Accepted) and outcome.effect == SATISFIED
         case "timeout":
-            return isinstance(outcome, TimedOut)
+            return bool(outcome == "suspension_timeout")
         case "sweep":
             return bool(outcome.of("suspension_timeout"))
         case "resume":
-            return bool(outcome == "waiting")
+            return bool(outcome == Resumed("waiting"))
         case _:
             return not isinstance(outcome, FlowFabricError) and outcome.was == "suspended"
 
@@ -255,7 +254,7 @@ async def test_a_signal_between_the_read_and_the_suspend_counts(
     claimed = await driver.started()
     own, early = claimed.execution_id, await pending(driver, claimed.proof)
     go = signal_to(own, early)
-    store = Interrupted(engines[0], "suspend", lambda: engines[1].signals.deliver_signal(go))
+    store = Interrupted(engines[0], "suspend", lambda: deliver_signal(engines[1], go))
     monkeypatch.setattr(engines[0].deps.store, "apply", store.apply)
     outcome = await try_suspend(
         driver, claimed.proof, GO, waitpoints=(UsePending(early.waitpoint_id),)
@@ -270,10 +269,10 @@ async def test_a_signal_decided_from_an_old_look_is_decided_again(
 ) -> None:
     paused = await pause(driver, signal_set("a", "b"))
     store = Interrupted(
-        engines[0], "signal", lambda: engines[1].signals.deliver_signal(paused.request("a"))
+        engines[0], "signal", lambda: deliver_signal(engines[1], paused.request("a"))
     )
     monkeypatch.setattr(engines[0].deps.store, "apply", store.apply)
-    sent = await engines[0].signals.deliver_signal(paused.request("b"))
+    sent = await deliver_signal(engines[0], paused.request("b"))
     assert store.times == 1
     assert isinstance(sent, Accepted)
     assert sent.effect == SATISFIED
@@ -285,7 +284,7 @@ async def test_signals_of_one_process_are_decided_one_after_the_other(
 ) -> None:
     paused = await pause(driver)
     other = paused.request("a")
-    store = Interrupted(engines[0], "signal", lambda: engines[1].signals.deliver_signal(other))
+    store = Interrupted(engines[0], "signal", lambda: deliver_signal(engines[1], other))
     monkeypatch.setattr(engines[0].deps.store, "apply", store.apply)
     ring = await engines[0].keys.ring()
 
@@ -297,7 +296,7 @@ async def test_signals_of_one_process_are_decided_one_after_the_other(
     repeat = paused.request("go")
     answers = await asyncio.gather(
         *(
-            outcome_of(engines[0].signals.deliver_signal(one))
+            outcome_of(deliver_signal(engines[0], one))
             for one in (repeat, repeat, paused.request("late"))
         )
     )
@@ -315,7 +314,7 @@ async def test_a_sender_who_always_loses_is_told_to_try_again(
     honest = engines[0].deps.store.apply
 
     async def late(plan: Plan) -> Answer:
-        await engines[1].signals.deliver_signal(paused.request("noise"))
+        await deliver_signal(engines[1], paused.request("noise"))
         return await honest(plan)
 
     def apply(plan: Plan) -> "asyncio.Future[Answer]":
@@ -323,7 +322,7 @@ async def test_a_sender_who_always_loses_is_told_to_try_again(
 
     monkeypatch.setattr(engines[0].deps.store, "apply", apply)
     with pytest.raises(RetryExhausted):
-        await engines[0].signals.deliver_signal(paused.request())
+        await deliver_signal(engines[0], paused.request())
     assert await paused.state() == "suspended"
     assert len(await signals(driver, paused.execution_id)) == 8
     monkeypatch.undo()
@@ -392,9 +391,7 @@ async def test_waitpoints_made_at_once_are_all_there(
     async def make(engine: Engine, length: int) -> Issued:
         while True:
             try:
-                return await engine.waitpoints.create_pending_waitpoint(
-                    claimed.proof, PendingRequest(expires_in_ms=length)
-                )
+                return await engine.waitpoints.create_pending_waitpoint(claimed.proof, length)
             except RetryExhausted:
                 continue
 
@@ -406,8 +403,8 @@ async def test_waitpoints_made_at_once_are_all_there(
 
 async def test_a_cancelled_sender_does_not_hold_up_the_others(driver: Driver) -> None:
     paused = await pause(driver, signal_set("a", "b"))
-    leaving = asyncio.ensure_future(driver.engine.signals.deliver_signal(paused.request("a")))
-    staying = asyncio.ensure_future(driver.engine.signals.deliver_signal(paused.request("b")))
+    leaving = asyncio.ensure_future(deliver_signal(driver.engine, paused.request("a")))
+    staying = asyncio.ensure_future(deliver_signal(driver.engine, paused.request("b")))
     await asyncio.sleep(0)
     leaving.cancel()
     assert isinstance(await staying, Accepted)

@@ -11,7 +11,7 @@ import pytest
 from flowfabric.core.pages import to_text
 from flowfabric.core.plan import Family
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.streams import events as events_module
+from flowfabric.engine.streams import log_reader
 from flowfabric.operations.events import (
     CompletionEvent,
     Event,
@@ -27,7 +27,7 @@ from tests.conformance.graphs import Graph, Member
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a notification wakes a reader here."""
-    monkeypatch.setattr(events_module, "SAFETY_NET_S", 600.0)
+    monkeypatch.setattr(log_reader, "SAFETY_NET_S", 600.0)
 
 
 async def everything(driver: Driver, *families: Family, **scope: Any) -> list[Event]:
@@ -54,17 +54,17 @@ async def busy_life(driver: Driver, **fields: Any) -> None:
     """Something of every family: completions, leases, an operator's acts, a flow."""
     await run_one(driver, **fields)
     changed = await driver.submit(priority=1, **fields)
-    await driver.engine.scheduling.change_priority(changed, 5)
+    await driver.engine.operators.set_priority(changed, 5)
     await driver.engine.outcomes.cancel(unfenced(changed), "enough")
     lost = await driver.submit(lane="losing", **fields)
     theirs = {"lanes": ("losing",)} | fields
     await driver.claim(**theirs)
     await driver.pass_time(LEASE_MS)
     await driver.claim(**theirs)
-    await driver.engine.leases.revoke(lost)
+    await driver.engine.leases.revoke_lease(lost)
     again = await driver.claim(**theirs)
     await driver.engine.outcomes.fail(again.proof, Failure("broken", "permanent"))
-    await driver.engine.replays.replay(lost)
+    await driver.engine.operators.replay(lost)
     await driver.engine.outcomes.cancel(unfenced(lost), "enough")
     flow = await driver.graph(Graph(members={"only": Member()}, flow=fields))
     await flow.complete("only")

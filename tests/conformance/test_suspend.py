@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from flowfabric.core.condition_checks import Fresh, UsePending
-from flowfabric.core.conditions import composite, signal_set, single, timeout_only
+from flowfabric.core.conditions import Condition, composite, signal_set, single
 from flowfabric.core.facets import facets
-from flowfabric.core.handles import Handle
+from flowfabric.core.handles import BACKEND_TAGS, Handle
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.suspend_outcomes import Suspended
 from flowfabric.core.suspensions import ResumePolicy
@@ -191,7 +191,7 @@ async def test_without_any_timeout_nothing_is_armed(driver: Driver) -> None:
     ("fields", "detail"),
     [
         ({"waitpoints": ()}, "waitpoints_empty"),
-        ({"condition": timeout_only()}, "timeout_only_without_deadline"),
+        ({"condition": Condition(condition_type="timeout_only")}, "timeout_only_without_deadline"),
         ({"condition": single("b"), "waitpoints": (Fresh("", "a"),)}, "waitpoint_key_mismatch"),
         ({"timeout_at": 1}, "timeout_at_in_past"),
         ({"timeout_at": 1, "timeout_ms": 1}, "timeout: give either timeout_at or timeout_ms"),
@@ -327,12 +327,14 @@ async def test_a_suspended_handle_is_refused_at_once(driver: Driver) -> None:
 
 
 async def test_a_handle_of_another_store_is_refused_behind_the_arguments(driver: Driver) -> None:
-    foreign = handle_of(driver, await driver.started(), backend="postgres")
+    own = driver.engine.deps.store.backend.describe().family
+    other = next(name for name in BACKEND_TAGS if name != own)
+    foreign = handle_of(driver, await driver.started(), backend=other)
     with refused(InvalidInput, "waitpoints_empty"):
         await driver.engine.suspensions.suspend(foreign, order(waitpoints=()))
     with refused(HandleFromOtherBackend) as caught:
         await driver.engine.suspensions.suspend(foreign, order())
-    assert caught.value.detail.endswith("actual=postgres")
+    assert caught.value.detail.endswith(f"actual={other}")
 
 
 async def test_the_service_path_reads_what_it_was_not_told(driver: Driver) -> None:
@@ -370,7 +372,7 @@ async def test_a_repeat_with_its_ids_needs_no_key(driver: Driver) -> None:
     asked = order(suspension_id=stranger(), waitpoints=(Fresh(stranger(), "a"),))
     first = await suspend_again(driver, claimed.proof, asked)
     assert await suspend_again(driver, claimed.proof, asked) == first
-    await driver.engine.resumes.resume_execution(claimed.execution_id)
+    await driver.engine.operators.resume(claimed.execution_id)
     await driver.claim()
     assert await suspend_again(driver, claimed.proof, asked) == first
 
@@ -378,7 +380,7 @@ async def test_a_repeat_with_its_ids_needs_no_key(driver: Driver) -> None:
 async def test_a_key_is_looked_up_before_any_other_check(driver: Driver) -> None:
     claimed = await driver.started()
     first = await suspend_again(driver, claimed.proof, order(idempotency_key="k"))
-    await driver.engine.resumes.resume_execution(claimed.execution_id)
+    await driver.engine.operators.resume(claimed.execution_id)
     done = await driver.claim()
     await driver.engine.outcomes.complete(done.proof)
     for holder in (claimed.proof, unfenced(claimed.execution_id), done.proof):
@@ -430,7 +432,7 @@ async def test_an_instant_as_timeout_counts_from_the_step(driver: Driver) -> Non
 async def test_a_key_may_be_used_again_once_it_is_forgotten(driver: Driver) -> None:
     paused = await pause(driver, idempotency_key="k", timeout_ms=1_000, timeout_behavior="escalate")
     driver.clock.advance(61_000)
-    await driver.engine.resumes.resume_execution(paused.execution_id)
+    await driver.engine.operators.resume(paused.execution_id)
     claimed = await driver.claim()
     second = await pause_claimed(driver, claimed, idempotency_key="k", timeout_ms=1_000)
     assert second.details.suspension_id != paused.details.suspension_id

@@ -9,7 +9,7 @@ from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.facets import facets
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.suspensions import ResumePolicy, write_document
-from flowfabric.engine.suspensions.resumes import TimedOut
+from flowfabric.engine.executions.scheduling import TimedOut
 from flowfabric.errors import (
     ExecutionNotFound,
     ExecutionNotSuspended,
@@ -35,7 +35,7 @@ AUTO = "auto_resume_with_timeout_signal"
 async def time_out(paused: Paused, ms: int, *, directly: bool) -> None:
     if directly:
         paused.driver.clock.advance(ms)
-        outcome = await paused.driver.engine.resumes.expire_suspension(paused.execution_id)
+        outcome = await paused.driver.engine.scheduling.expire_suspension(paused.execution_id)
         assert isinstance(outcome, TimedOut)
     else:
         assert (await paused.driver.pass_time(ms)).of("suspension_timeout") == 1
@@ -200,13 +200,13 @@ async def test_an_unreadable_suspension_is_left_alone_and_stops_nobody(driver: D
 async def test_what_is_not_suspended_has_no_timeout(driver: Driver, situation: str) -> None:
     held = await driver.reach(situation)
     before = await driver.snapshot()
-    expire = driver.engine.resumes.expire_suspension
+    expire = driver.engine.scheduling.expire_suspension
     assert await expire(held.execution_id) == "not_suspended_cleaned"
     assert await driver.snapshot() == before
 
 
 async def test_nothing_due_is_no_error(driver: Driver) -> None:
-    expire = driver.engine.resumes.expire_suspension
+    expire = driver.engine.scheduling.expire_suspension
     assert await expire(NOWHERE) == "not_found_cleaned"
     endless, later = await pause(driver), await pause(driver, timeout_ms=10)
     assert await expire(endless.execution_id) == "not_yet_due"
@@ -230,7 +230,7 @@ async def test_the_answer_names_the_behaviour(
     driver: Driver, behavior: str, answer: TimedOut
 ) -> None:
     paused = await pause(driver, timeout_ms=0, timeout_behavior=behavior)
-    assert await driver.engine.resumes.expire_suspension(paused.execution_id) == answer
+    assert await driver.engine.scheduling.expire_suspension(paused.execution_id) == answer
 
 
 # ---- an operator's resume
@@ -241,8 +241,8 @@ async def test_an_operator_resumes_whatever_the_condition_says(driver: Driver) -
     bindings = (Fresh("", "a"), Fresh("", "b"))
     paused = await pause(driver, composite(all_of("a", "b")), waitpoints=bindings, timeout_ms=9_000)
     await paused.signal(key="b")
-    resume = driver.engine.resumes.resume_execution
-    assert await resume(paused.execution_id, "operator") == "waiting"
+    resume = driver.engine.operators.resume
+    assert (await resume(paused.execution_id, "operator")).public_state == "waiting"
     record = await driver.record(paused.execution_id)
     assert (record.state, record.next, record.wake_at, record.suspension_id) == (
         "waiting",
@@ -273,8 +273,8 @@ async def test_the_delay_is_the_callers_or_the_policys(
     driver: Driver, policy: int | None, asked: int | None, delay: int
 ) -> None:
     paused = await pause(driver, resume_policy=ResumePolicy(resume_delay_ms=policy))
-    resume = driver.engine.resumes.resume_execution
-    state = await resume(paused.execution_id, resume_delay_ms=asked)
+    resume = driver.engine.operators.resume
+    state = (await resume(paused.execution_id, resume_delay_ms=asked)).public_state
     record = await driver.record(paused.execution_id)
     assert state == record.state == ("delayed" if delay else "waiting")
     if delay:
@@ -287,12 +287,12 @@ async def test_only_what_is_suspended_can_be_resumed(driver: Driver, situation: 
     held = await driver.reach(situation)
     before = await driver.snapshot()
     with refused(ExecutionNotSuspended):
-        await driver.engine.resumes.resume_execution(held.execution_id)
+        await driver.engine.operators.resume(held.execution_id)
     assert await driver.snapshot() == before
 
 
 async def test_a_resume_is_checked_first(driver: Driver) -> None:
-    resume = driver.engine.resumes.resume_execution
+    resume = driver.engine.operators.resume
     with refused(ExecutionNotFound):
         await resume(NOWHERE)
     with refused(InvalidInput):
@@ -307,7 +307,7 @@ async def test_after_a_resume_and_another_suspend_the_old_token_is_too_late(
     driver: Driver,
 ) -> None:
     first = await pause(driver)
-    await driver.engine.resumes.resume_execution(first.execution_id)
+    await driver.engine.operators.resume(first.execution_id)
     second = await pause_claimed(driver, await first.resumed())
     with refused(WaitpointClosed):
         await first.send()
@@ -324,7 +324,7 @@ async def test_an_execution_whose_suspension_is_gone_can_still_be_resumed(driver
             documents={SUSPENSION: None},
         )
     )
-    assert await driver.engine.resumes.resume_execution(paused.execution_id) == "waiting"
+    assert (await driver.engine.operators.resume(paused.execution_id)).public_state == "waiting"
     again = await paused.resumed()
     assert again.resumed_by is None
 

@@ -13,7 +13,7 @@ from tests.proofs import proves
 @proves(Executions.set_execution_tags)
 async def test_tags_are_added_and_overwritten(driver: Driver) -> None:
     execution_id = await driver.submit(tags={"plain": "kept", "app.a": "old"})
-    tags = driver.engine.tags
+    tags = driver.engine.operators
     assert await tags.set_execution_tags(
         execution_id, {"app.a": "new", "app.b": ""}
     ) == TagsUpdated(2)
@@ -31,7 +31,7 @@ async def test_tags_change_nothing_else_in_any_state(driver: Driver, situation: 
     held = await driver.reach(situation)
     before = await driver.record(held.execution_id)
     events = await driver.events()
-    assert await driver.engine.tags.set_execution_tag(
+    assert await driver.engine.operators.set_execution_tag(
         held.execution_id, "app.a", "1"
     ) == TagsUpdated(1)
     after = await driver.record(held.execution_id)
@@ -44,7 +44,7 @@ async def test_tags_change_nothing_else_in_any_state(driver: Driver, situation: 
 
 async def test_reading_a_tag(driver: Driver) -> None:
     execution_id = await driver.submit(tags={"app.a": "1", "app.empty": ""})
-    tags = driver.engine.tags
+    tags = driver.engine.operators
     assert await tags.get_execution_tag(execution_id, "app.a") == "1"
     assert await tags.get_execution_tag(execution_id, "app.empty") == ""
     assert await tags.get_execution_tag(execution_id, "app.missing") is None
@@ -55,7 +55,7 @@ async def test_reading_a_tag(driver: Driver) -> None:
 
 async def test_checks_come_in_order(driver: Driver) -> None:
     execution_id = await driver.submit()
-    tags = driver.engine.tags
+    tags = driver.engine.operators
     with refused(InvalidInput):
         await tags.set_execution_tags(NOWHERE, {})
     with refused(ExecutionNotFound):
@@ -67,7 +67,7 @@ async def test_checks_come_in_order(driver: Driver) -> None:
 
 async def test_writers_at_the_same_time_all_get_through(driver: Driver) -> None:
     execution_id = await driver.submit()
-    tags = driver.engine.tags
+    tags = driver.engine.operators
     await asyncio.gather(
         *(tags.set_execution_tag(execution_id, f"app.t{n}", str(n)) for n in range(20))
     )
@@ -76,7 +76,7 @@ async def test_writers_at_the_same_time_all_get_through(driver: Driver) -> None:
 
 async def test_a_tag_survives_claim_and_end(driver: Driver) -> None:
     claimed = await driver.started(tags={"app.team": "blue"})
-    await driver.engine.tags.set_execution_tag(claimed.execution_id, "app.case", "7")
+    await driver.engine.operators.set_execution_tag(claimed.execution_id, "app.case", "7")
     await driver.engine.outcomes.complete(claimed.proof)
     assert (await driver.record(claimed.execution_id)).tags == {
         "app.team": "blue",

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -11,7 +12,13 @@ from flowfabric.core.conditions import signal_set
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Limits, engine_on
 from flowfabric.engine.streams import tails as tails_module
-from flowfabric.errors import InvalidInput, NotFound, ResourceExhausted, Unavailable
+from flowfabric.errors import (
+    InvalidInput,
+    NotFound,
+    ResourceExhausted,
+    StreamClosed,
+    Unavailable,
+)
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.streams import FramePage, Streams
 from tests.conformance.driver import LEASE_MS, Driver, refused, unfenced
@@ -88,7 +95,7 @@ async def test_a_lost_lease_wakes_a_tail(driver: Driver, waits: Waits, how: str)
         if how == "expiry":
             await driver.pass_time(LEASE_MS)
         else:
-            await driver.engine.leases.revoke(claimed.execution_id)
+            await driver.engine.leases.revoke_lease(claimed.execution_id)
     expected = {"expiry": "lease_expired", "revoke": "lease_revoked"}
     assert waiting.result().closed_reason == expected[how]
 
@@ -182,14 +189,20 @@ async def test_one_last_read_after_the_close_misses_nothing(driver: Driver) -> N
                 seen.extend(payloads(rest))
                 return
 
+    async def append_unless_closed(n: int) -> None:
+        with suppress(StreamClosed):
+            await append(driver, held, frame(b"%d" % n))
+
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         group.create_task(consume())
+        await append(driver, held, frame(b"first"))
         for n in range(50):
-            group.create_task(append(driver, held, frame(b"%d" % n)))
+            group.create_task(append_unless_closed(n))
         await asyncio.sleep(0)
         await driver.engine.outcomes.complete(held)
     final = await read(driver, held.execution_id)
     assert seen == payloads(final)
+    assert seen[0] == b"first"
 
 
 # ---- hidden frames
@@ -244,6 +257,8 @@ async def test_a_thousand_tails_cost_neither_threads_nor_connections(
     engine = engine_on(backend, limits=Limits(stream_ops=1_000))
     many = Driver(engine, driver.clock, TimerSweep(engine))
     held = [(await driver.started()).proof for _ in range(10)]
+    # A pool of threads and connections grows with the reads at once, up to its size.
+    await asyncio.gather(*(read(many, held[n % 10].execution_id) for n in range(1_000)))
     threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         tails = [

@@ -216,7 +216,7 @@ async def _renew(driver: Driver, held: LeaseProof) -> None:
 
 
 async def _take_over(driver: Driver, held: LeaseProof) -> None:
-    await driver.engine.leases.revoke(held.execution_id)
+    await driver.engine.leases.revoke_lease(held.execution_id)
     await driver.claim()
 
 

@@ -9,17 +9,17 @@ from flowfabric.core.conditions import (
     AnyOf,
     Condition,
     composite,
-    operator_only,
     signal_set,
     single,
-    timeout_only,
 )
 from flowfabric.core.documents import waitpoint_name
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Issued, Satisfied, Suspended
 from flowfabric.core.suspensions import Waitpoint, waitpoint_in, write_document
+from flowfabric.core.tokens import WaitpointToken, digest_of
 from flowfabric.engine.lease_proof import LeaseProof
+from flowfabric.engine.suspensions.keys import KEPT_PAST_GRACE_MS
 from flowfabric.errors import (
     AlreadySatisfied,
     ExecutionNotActive,
@@ -71,6 +71,7 @@ from tests.conformance.waiting import (
     signals,
     try_suspend,
 )
+from tests.moves import deliver_signal
 from tests.proofs import proves
 
 BUFFERED = "buffered_for_pending_waitpoint"
@@ -83,7 +84,7 @@ async def stored(driver: Driver, execution_id: str, waitpoint_id: str) -> Waitpo
 
 
 async def send(driver: Driver, execution_id: str, at: Issued, name: str = "go") -> str:
-    sent = await driver.engine.signals.deliver_signal(signal_to(execution_id, at, name))
+    sent = await deliver_signal(driver.engine, signal_to(execution_id, at, name))
     assert isinstance(sent, Accepted)
     return sent.effect
 
@@ -234,7 +235,7 @@ async def test_an_early_signal_is_kept_in_every_live_state(driver: Driver) -> No
     await expect()
     await driver.engine.scheduling.unblock(own)
     again = await driver.claim()
-    await driver.engine.leases.revoke(own)
+    await driver.engine.leases.revoke_lease(own)
     await expect()
     del again
     third = await driver.claim()
@@ -252,8 +253,8 @@ async def test_a_buffered_signal_is_told_apart_from_its_repeat(driver: Driver) -
     claimed = await driver.started()
     made = await pending(driver, claimed.proof)
     request = signal_to(claimed.execution_id, made, idempotency_key="k")
-    await driver.engine.signals.deliver_signal(request)
-    again = await driver.engine.signals.deliver_signal(request)
+    await deliver_signal(driver.engine, request)
+    again = await deliver_signal(driver.engine, request)
     assert again == Duplicate(request.signal_id)
     assert (await driver.record(claimed.execution_id)).signal_count == 1
 
@@ -594,7 +595,7 @@ async def test_open_waitpoints_are_listed_without_their_tokens(driver: Driver) -
         activated_at=driver.clock(),
         expires_at=driver.clock() + 800,
         token_kid="k1",
-        token_fingerprint=token.digest[:16],
+        token_fingerprint=digest_of(token).fingerprint,
     )
     assert (waiting.state, waiting.required_signal_names) == ("pending", ())
     assert (waiting.activated_at, waiting.expires_at) == (0, driver.clock() - 10 + 5_000)
@@ -605,8 +606,8 @@ async def test_open_waitpoints_are_listed_without_their_tokens(driver: Driver) -
     ("condition", "names"),
     [
         (single(), ()),
-        (operator_only(), ("__operator_only__",)),
-        (timeout_only(), ("__timeout_only__",)),
+        (Condition(condition_type="operator_only"), ("__operator_only__",)),
+        (Condition(condition_type="timeout_only"), ("__timeout_only__",)),
         (composite(AnyOf((on("k", "yes"), on("k", "no")))), ("yes", "no")),
     ],
 )
@@ -689,10 +690,65 @@ async def test_suspended_executions_are_listed_with_their_reason_codes(driver: D
     await pause_claimed(driver, endless)
     partition = int(endless.execution_id[4:].partition("}")[0])
     page = await driver.engine.reads.list_suspended(partition, limit=3)
-    assert [one.execution_id for one in page.executions] == found[::-1]
-    assert [one.reason for one in page.executions] == codes[::-1]
-    assert page.executions[0].timeout_at_ms == driver.clock() + 1_000
+    assert [one.execution_id for one in page.items] == found[::-1]
+    assert [one.reason for one in page.items] == codes[::-1]
+    assert page.items[0].timeout_at_ms == driver.clock() + 1_000
     rest = await driver.engine.reads.list_suspended(partition, page.next_cursor, 3)
-    assert [(one.execution_id, one.timeout_at_ms) for one in rest.executions] == [
+    assert [(one.execution_id, one.timeout_at_ms) for one in rest.items] == [
         (endless.execution_id, 9_999_999_999_999)
     ]
+
+
+# ---- what a store keeps of tokens
+
+
+async def stored_bytes(driver: Driver, execution_id: str) -> bytes:
+    return b"".join(one.body for one in (await documents(driver, execution_id)).values())
+
+
+def is_nowhere(token: WaitpointToken, stored: bytes) -> bool:
+    """Neither as its text nor as the bytes that the text stands for."""
+    return token.digest.encode() not in stored and bytes.fromhex(token.digest) not in stored
+
+
+async def test_a_store_keeps_no_token_and_repeats_tell_it_again(driver: Driver) -> None:
+    claimed = await driver.started()
+    own, early = claimed.execution_id, await pending(driver, claimed.proof)
+    assert is_nowhere(early.waitpoint_token, await stored_bytes(driver, own))
+    bindings = (Fresh("", "a"), Fresh("", "b"))
+    asked: dict[str, Any] = {"waitpoints": bindings, "idempotency_key": "once"}
+    paused = await try_suspend(driver, claimed.proof, composite(all_of("a", "b")), **asked)
+    tokens = [one.waitpoint_token for one in paused.details.waitpoints]
+    assert len(tokens) == 2
+    stored = await stored_bytes(driver, own)
+    assert all(is_nowhere(one, stored) for one in (*tokens, early.waitpoint_token))
+    again = await try_suspend(driver, claimed.proof, composite(all_of("a", "b")), **asked)
+    assert again == paused
+    read = driver.engine.waitpoints.read_waitpoint_token
+    assert await read(own, paused.details.waitpoints[0].waitpoint_id) == tokens[0]
+
+
+async def test_a_token_is_told_after_a_rotation_until_its_key_is_dropped(driver: Driver) -> None:
+    paused = await pause(driver)
+    token, at = paused.at().waitpoint_token, paused.at().waitpoint_id
+    keys, read = driver.engine.keys, driver.engine.waitpoints.read_waitpoint_token
+    await keys.rotate_waitpoint_hmac_secret("k2", "ab" * 32, 1_000)
+    assert await read(paused.execution_id, at) == token
+    driver.clock.advance(1_000 + KEPT_PAST_GRACE_MS + 1)
+    assert await keys.drop_stale() == 1
+    assert await read(paused.execution_id, at) is None
+
+
+async def test_a_pending_waitpoint_that_satisfies_at_once_tells_its_token(driver: Driver) -> None:
+    claimed = await driver.started()
+    made = await pending(driver, claimed.proof)
+    await deliver_signal(driver.engine, signal_to(claimed.execution_id, made))
+    use_it: dict[str, Any] = {
+        "waitpoints": (UsePending(made.waitpoint_id),),
+        "idempotency_key": "once",
+    }
+    for _ in range(2):
+        done = await try_suspend(driver, claimed.proof, **use_it)
+        assert isinstance(done, Satisfied)
+        assert done.details.waitpoints == (made,)
+    assert is_nowhere(made.waitpoint_token, await stored_bytes(driver, claimed.execution_id))

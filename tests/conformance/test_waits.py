@@ -11,7 +11,7 @@ from flowfabric.backend.base import end_topic
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.executions import waits as waits_module
 from flowfabric.engine.executions.waits import WITH_RESULT
-from flowfabric.engine.streams import events as events_module
+from flowfabric.engine.streams import log_reader
 from flowfabric.errors import ExecutionNotFound, InvalidInput
 from flowfabric.operations.events import CompletionEvent, EventQuery
 from flowfabric.operations.execution_queries import ExecutionQueries
@@ -32,7 +32,7 @@ NOBODY = "{fp:3}:11111111-2222-4333-8444-555555555555"
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only notifications wake a wait here."""
     monkeypatch.setattr(waits_module, "SAFETY_NET_S", 600.0)
-    monkeypatch.setattr(events_module, "SAFETY_NET_S", 600.0)
+    monkeypatch.setattr(log_reader, "SAFETY_NET_S", 600.0)
 
 
 @proves(ExecutionQueries.state)

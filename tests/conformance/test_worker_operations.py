@@ -7,6 +7,7 @@ import pytest
 
 from flowfabric.core.condition_checks import UsePending
 from flowfabric.core.conditions import signal_set
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.errors import (
     FenceRequired,
@@ -19,7 +20,6 @@ from flowfabric.operations.attempts import (
     Appended,
     HeldAttempts,
     Kept,
-    NewEntries,
     NewEntry,
     NewFrame,
     NewWaitpoint,
@@ -52,6 +52,7 @@ from tests.conformance.driver import RETRIES, Driver, refused, stranger
 from tests.conformance.limiting import new_budget
 from tests.conformance.waiting import signal_to
 from tests.conformance.worker_calls import WORKER, calls_on, claimed, fence, finish
+from tests.moves import deliver_signal
 from tests.proofs import proves
 
 POLICY = {"timeout_policy": {"attempt_timeout_ms": 9_000}}
@@ -97,9 +98,7 @@ async def test_a_claim_tells_what_resumed_its_attempt(driver: Driver) -> None:
     )
     paused = await calls.suspend(order)
     assert isinstance(paused, Suspended)
-    await driver.engine.signals.deliver_signal(
-        signal_to(order.execution_id, paused.waitpoints[0], "go")
-    )
+    await deliver_signal(driver.engine, signal_to(order.execution_id, paused.waitpoints[0], "go"))
     again = await claimed(driver.engine)
     assert (again.attempt_type, again.attempt_index) == ("resumed", 0)
     assert again.resumed_by == Resumption(paused.suspension_id, "signal")
@@ -278,7 +277,7 @@ async def test_a_condition_met_before_keeps_the_lease(driver: Driver) -> None:
     new = NewWaitpoint(**fence(claim), expires_in_ms=60_000, waitpoint_key="door")
     made = await calls.create_waitpoint(new)
     assert isinstance(made, Issued)
-    await driver.engine.signals.deliver_signal(signal_to(claim.execution_id, made, "go"))
+    await deliver_signal(driver.engine, signal_to(claim.execution_id, made, "go"))
     order = Suspend(
         **fence(claim),
         resume_condition=signal_set("go"),
@@ -291,6 +290,24 @@ async def test_a_condition_met_before_keeps_the_lease(driver: Driver) -> None:
     assert (await driver.record(claim.execution_id)).state == "active"
 
 
+async def test_a_waitpoint_is_answered_again_by_its_id(driver: Driver) -> None:
+    calls = calls_on(driver.engine)
+    await driver.submit()
+    claim = await claimed(driver.engine)
+    own = stranger()
+    new = NewWaitpoint(**fence(claim), expires_in_ms=1_000, waitpoint_key="door", waitpoint_id=own)
+    made = await calls.create_waitpoint(new)
+    assert made.waitpoint_id == own
+    assert await calls.create_waitpoint(new) == made
+    driver.clock.advance(1_000)
+    await driver.sweep()
+    # A closed one, too: the caller learns its token, and nothing is opened again.
+    assert await calls.create_waitpoint(new) == made
+    assert (await driver.engine.waitpoints.list_pending_waitpoints(claim.execution_id)).items == []
+    with refused(StaleLease):
+        await calls.create_waitpoint(msgspec.structs.replace(new, lease_epoch=new.lease_epoch + 1))
+
+
 async def test_what_needs_a_lease_is_refused_without_one(driver: Driver) -> None:
     calls = calls_on(driver.engine)
     own: dict[str, Any] = {"execution_id": (await driver.started()).execution_id}
@@ -298,8 +315,9 @@ async def test_what_needs_a_lease_is_refused_without_one(driver: Driver) -> None
         await calls.suspend(Suspend(**own, resume_condition=signal_set("go"), op="wait"))
     with refused(FenceRequired):
         await calls.create_waitpoint(NewWaitpoint(**own, expires_in_ms=60_000))
-    with refused(FenceRequired):
-        await calls.append_journal(NewEntries(**own, entries=(NewEntry("s", 1, "", b""),)))
+    step = NewEntry(**own, entry=JournalEntry("s", 1, "", b""))
+    (refusal,) = await calls.append_journal([step])
+    assert isinstance(refusal, FenceRequired)
 
 
 # ---- output, steps, usage
@@ -327,13 +345,15 @@ async def test_a_step_is_recorded_once(driver: Driver) -> None:
     calls = calls_on(driver.engine)
     await driver.submit()
     claim = await claimed(driver.engine)
-    step, other = NewEntry("step", 1, "ab", b"out"), NewEntry("step", 1, "cd", b"new")
-    assert await calls.append_journal(NewEntries(**fence(claim), entries=(step,))) == [Kept(True)]
-    repeated, different = await calls.append_journal(
-        NewEntries(**fence(claim), entries=(step, other))
-    )
+    own, entry = fence(claim), JournalEntry("step", 1, "ab", b"out")
+    step = NewEntry(**own, entry=entry)
+    assert await calls.append_journal([step]) == [Kept(True)]
+    other = NewEntry(**own, entry=JournalEntry("step", 1, "cd", b"new"))
+    wrong = NewEntry(**(own | {"lease_id": stranger()}), entry=entry)
+    repeated, different, stale = await calls.append_journal([step, other, wrong])
     assert repeated == Kept(False, b"out")
     assert isinstance(different, Nondeterminism)
+    assert isinstance(stale, StaleLease)
 
 
 @proves(HeldAttempts.report_usages)

@@ -9,6 +9,7 @@ from typing import Any
 from flowfabric.backend.base import Backend
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.errors import Corruption
+from tests.postgres_server import shared_postgres
 from tests.stores import SQLITE_FILE
 
 
@@ -26,6 +27,10 @@ async def unreadable(backend: Backend, execution_id: str, directory: Path) -> As
             whole, rows[execution_id] = rows[execution_id], _Unreadable()
             yield
             rows[execution_id] = whole
+        case "postgres":
+            whole = _swap_in_postgres(execution_id, b"\xc1")
+            yield
+            _swap_in_postgres(execution_id, whole)
         case "valkey":
             whole = await _put_row(backend, execution_id, b"\xc1")
             yield
@@ -42,6 +47,13 @@ async def _put_row(backend: Backend, execution_id: str, row: bytes) -> bytes:
     node = backend._topology.node_of(key)  # type: ignore[attr-defined]
     old = await node.run("HGET", key, "r")
     await node.run("HSET", key, "r", row)
+    return bytes(old)
+
+
+def _swap_in_postgres(execution_id: str, body: bytes) -> bytes:
+    server, where = shared_postgres(), "WHERE execution_id = %s"
+    ((old,),) = server.run(f"SELECT body FROM flowfabric.exec {where}", execution_id)
+    server.run(f"UPDATE flowfabric.exec SET body = %s {where}", body, execution_id)
     return bytes(old)
 
 

@@ -14,10 +14,10 @@ from flowfabric.core.suspensions import Signal, Suspension, read_signal, suspens
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.suspensions.signals import ApprovalRequest, SignalRequest
-from flowfabric.engine.suspensions.waitpoints import PendingRequest
 from flowfabric.operations.attempts import SuspendOrder
+from flowfabric.operations.signals import Approval
 from tests.conformance.driver import Driver, stranger
+from tests.moves import SignalRequest, deliver_signal
 
 GO: Final = one_signal(matcher=ByName("go"))
 
@@ -64,17 +64,16 @@ class Paused(msgspec.Struct, frozen=True):
         return sent.effect
 
     async def send(self, name: str = "go", key: str = "", **fields: Any) -> Accepted | Duplicate:
-        return await self.driver.engine.signals.deliver_signal(self.request(name, key, **fields))
+        return await deliver_signal(self.driver.engine, self.request(name, key, **fields))
 
     async def approve(self, name: str = "approved", key: str = "", **fields: Any) -> Any:
-        usual: dict[str, Any] = {
-            "execution_id": self.execution_id,
-            "waitpoint_id": self.at(key).waitpoint_id,
-            "signal_name": name,
-            "source_identity": "ada",
-        }
-        request = ApprovalRequest(**(usual | fields))
-        return await self.driver.engine.signals.deliver_approval_signal(request)
+        own = fields.pop("execution_id", self.execution_id)
+        at = fields.pop("waitpoint_id", self.at(key).waitpoint_id)
+        asked = ("lane_id", "signal_dedup_ttl_ms", "max_signals_per_execution")
+        terms = {name: fields.pop(name) for name in asked if name in fields}
+        decision = Approval(**({"signal_name": name, "source_identity": "ada"} | fields))
+        deliver = self.driver.engine.signals.deliver_approval_signal
+        return await deliver(own, at, decision, **terms)
 
     async def state(self) -> str:
         return (await self.driver.record(self.execution_id)).state
@@ -132,8 +131,8 @@ async def pending(
     driver: Driver, held: LeaseProof, expires_in_ms: int = 60_000, **fields: Any
 ) -> Issued:
     """A waitpoint handed out before anybody waits at it."""
-    request = PendingRequest(expires_in_ms=expires_in_ms, **fields)
-    return await driver.engine.waitpoints.create_pending_waitpoint(held, request)
+    create = driver.engine.waitpoints.create_pending_waitpoint
+    return await create(held, expires_in_ms, **fields)
 
 
 async def documents(driver: Driver, execution_id: str, *names: str) -> dict[str, Document]:

@@ -17,6 +17,7 @@ from examples import (
     media_pipeline,
     nightly_schedule,
     operator_tour,
+    orders,
     quick_start,
     quota_limits,
     race,
@@ -26,6 +27,7 @@ from examples import (
     worker_registry,
     worker_runtime,
 )
+from tests.stores import url_of
 from tests.valkey_server import shared_server
 
 EXAMPLES = (
@@ -92,6 +94,18 @@ async def test_the_example_comes_to_its_outcome(
     monkeypatch.setenv("FF_WAITPOINT_HMAC_SECRET", "5e" * 32)
     main: Callable[..., Awaitable[None]] = example.main
     await main(*store(tmp_path))
+    _check_told(example, capsys)
+
+
+async def test_orders_come_to_their_outcome_on_postgres(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FF_WAITPOINT_HMAC_SECRET", "5e" * 32)
+    await orders.main(url_of("postgres", tmp_path))
+    _check_told(orders, capsys)
+
+
+def _check_told(example: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     lines, promised = capsys.readouterr().out.splitlines(), told(name_of(example))
     assert len(lines) == len(promised)
     for line, words in zip(lines, promised, strict=True):

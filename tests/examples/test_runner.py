@@ -2,13 +2,21 @@
 
 import pytest
 
-from examples import worker_runtime
+from examples import orders, worker_runtime
 from examples.__main__ import chosen, main
 from tests.examples.test_outcomes import EXAMPLES, name_of
 
 
 def test_every_example_is_chosen_and_tested() -> None:
-    assert chosen() == [name_of(one) for one in EXAMPLES]
+    assert chosen() == sorted(name_of(one) for one in (*EXAMPLES, orders))
+
+
+def test_an_example_that_needs_another_store_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FF_EXAMPLES_ONLY", "orders")
+    assert main(["memory://"]) == 2
+    assert "left out: orders are kept in Postgres" in capsys.readouterr().out
 
 
 def test_the_end_tells_how_it_went(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.core.graph import Edge, Group, Unsettled, Work
+from flowfabric.core.graph import Edge, Group, Unsettled, Work, place_text
 from flowfabric.core.ids import for_flow
 from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.record import Record
@@ -14,13 +14,15 @@ from tests.model.sides import COUNTS
 
 _UUID: Final = "00000000-0000-4000-{:04x}-{:012x}"
 _LEFT_OVER: Final[tuple[tuple[Work, ...], ...]] = (
-    ("settle", "gather", "cancel_siblings"),
+    ("settle", "gather", "cancel_siblings", "cancel_children"),
     ("cancel_siblings",),
+    ("cancel_children",),
 )
 _REASONS: Final[dict[Work, tuple[str, ...]]] = {
     "settle": ("",),
     "gather": ("", "replayed"),
     "cancel_siblings": ("sibling_quorum_satisfied",),
+    "cancel_children": ("parent failed: broken",),
 }
 _OUTCOMES: Final = {"satisfied": "success", "impossible": "failed"}
 _replace = msgspec.structs.replace
@@ -103,15 +105,47 @@ class DrawnFlow:
             Unsettled(
                 kind,
                 luck.choice((*self.members, *self.members, *self.strangers)),
-                luck.choice(ids),
+                self._after(kind, ids),
                 luck.choice(_REASONS[kind]),
-                luck.choice(ids) if kind == "cancel_siblings" else "",
+                self._within(kind, ids),
             )
             for kind in luck.choices(kinds, k=luck.randint(0, 5))
         )
 
+    def _after(self, kind: Work, ids: Sequence[str]) -> str:
+        if kind != "cancel_children":
+            return self.luck.choice(ids)
+        place = place_text((self._now, self.luck.choice(self.members)))
+        return self.luck.choice(("", "", "", place))
+
+    def _within(self, kind: Work, ids: Sequence[str]) -> str:
+        match kind:
+            case "cancel_siblings":
+                return self.luck.choice(ids)
+            case "cancel_children":
+                return self.luck.choice("01")
+            case _:
+                return ""
+
+    def _parent(self, own: str) -> dict[str, Any]:
+        """Many are children of some member before them."""
+        place = self.members.index(own) if own in self.members else 0
+        if not place or self.luck.random() < 0.4:
+            return {}
+        return {
+            "parent_id": self.luck.choice(self.members[:place]),
+            "parent_round": self.luck.choice((0, 0, 0, 1)),
+            "on_parent_end": self.luck.choice(("", "", "", "leave")),
+        }
+
     def new_member(self, own: str) -> NewExecution:
-        record = Record(execution_id="", namespace="default", lane=self.lane, flow_id=self.flow_id)
+        record = Record(
+            execution_id="",
+            namespace="default",
+            lane=self.lane,
+            flow_id=self.flow_id,
+            **self._parent(own),
+        )
         return NewExecution(
             execution_id=own,
             record=record,

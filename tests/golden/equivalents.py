@@ -1,4 +1,4 @@
-"""Changes of a function that make no difference to what Lua mirrors, and why."""
+"""Changes of functions and constants that make no difference to what Lua mirrors, and why."""
 
 from collections import Counter
 from typing import Final
@@ -71,6 +71,10 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "how a plan is called and what it answers is no part of the reservation": {
         "core.rules.operators.grant": ("'grant' -> 'grant!'", "'record' -> 'record!'")
     },
+}
+# By constant.
+UNNOTICEABLE_CONSTANTS: Final = {
+    "lease.QUEUE_PAGE": "how many records are read at once does not change which are claimed",
 }
 
 

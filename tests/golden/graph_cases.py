@@ -15,8 +15,8 @@ from flowfabric.backend.valkey.graph_rows import (
 )
 from flowfabric.core import (
     apply,
+    checks,
     events,
-    flow_checks,
     graph,
     members,
     retention,
@@ -58,6 +58,9 @@ class _OneFlow:
         return []
 
     def incoming(self, *_: object) -> list[Any]:
+        return []
+
+    def tied_children(self, *_: object) -> list[Any]:
         return []
 
     def expect(self, members: list[str]) -> None:
@@ -163,7 +166,7 @@ def _explain_create(draw: Inputs) -> Case:
     return Case(
         "explain_create",
         _flow_given(flow, row(one)),
-        lambda: flow_checks.explain_create(one, flow) is None,
+        lambda: checks.explain_create(one, flow) is None,
     )
 
 

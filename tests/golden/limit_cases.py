@@ -4,8 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.backend.valkey.limit_layout import budget_of, budget_row, quota_row
-from flowfabric.backend.valkey.limit_packing import fault_of
+from flowfabric.backend.valkey.limit_packing import budget_of, budget_row, fault_of, quota_row
 from flowfabric.core.limits import budgets, gates
 from flowfabric.errors import FlowFabricError
 from tests.golden.case import FEW, MANY, SOME, Case, Counted, read_log
@@ -105,10 +104,10 @@ def _check_dimensions(draw: Inputs) -> Case:
     return Case("check_dimensions", _chain_given(chain, _flat(amounts)), expect, read)
 
 
-def _unhold(draw: Inputs) -> Case:
+def _free(draw: Inputs) -> Case:
     chain, amounts = draw.chain(), draw.amounts()
     given = _chain_given(chain, amounts)
-    return Case("unhold", given, lambda: budgets.unhold(chain, amounts, NOW), _read_chain)
+    return Case("free", given, lambda: budgets.free(chain, amounts, NOW), _read_chain)
 
 
 def _soft(told: Any) -> budgets.Soft:
@@ -173,11 +172,11 @@ def _hold(draw: Inputs) -> Case:
     aside = {name: amount for name, amount in amounts.items() if amount}
 
     def expect() -> tuple[Any, ...]:
-        *levels, top = budgets.hold(chain, aside, NOW)
-        return (*levels, _replace(top, holds_end_at=NOW + 1_000)), "reserved"
+        *levels, top = budgets.set_aside(chain, aside, NOW)
+        return (*levels, _replace(top, reservations_end_at=NOW + 1_000)), "reserved"
 
     return Case(
-        "hold",
+        "set_aside",
         _chain_given(chain, _flat(amounts), "hold-1"),
         expect,
         lambda answer: (_read_chain(answer[0]), answer[1]),
@@ -281,7 +280,7 @@ MAKES: Final[tuple[Counted, ...]] = (
     (_plus, MANY),
     (_closed, SOME),
     (_check_dimensions, FEW),
-    (_unhold, FEW),
+    (_free, FEW),
     (_spend, SOME),
     (_taken_back, SOME),
     (_reset, SOME),

@@ -21,10 +21,13 @@ from flowfabric.core.capabilities import set_id
 from flowfabric.core.graph import Edge, Flow
 from flowfabric.core.ids import for_flow
 from flowfabric.core.journal import JournalEntry
+from flowfabric.core.limits.asks import Admission, DefineQuota, LimitQuota, QuotaAsk, Vacate
+from flowfabric.core.limits.gates import Quota, quota_gate
 from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.plan import Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete
+from flowfabric.core.streams import TRIM_SLACK
 from flowfabric.operations.streams import Frame
 from tests.clock import VirtualClock
 from tests.model.sides import COUNTS, Side
@@ -138,6 +141,57 @@ async def reservations(side: Side, clock: VirtualClock, seed: int) -> Trace:
     for mode in ("take", "reserve", "take"):
         trace.append((mode, told(await side.backend.claim([_claim(2, mode)]))))
         clock.advance(1_000)
+    return trace
+
+
+async def trims(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    """Frames one by one, trimmed when there are enough to make it worth the while."""
+    trace, backend = Trace(), side.backend
+    await backend.create([_new(1)])
+    await backend.claim([_claim(1)])
+    append = Append(
+        execution_id=f"{_OWN}1",
+        attempt_index=0,
+        fence=Fence("lease-0", 1, "attempt-0"),
+        frames=(Frame(frame_type="token", payload=b"x"),),
+        trims=(Trim("durable", TRIM_SLACK, exact=False),),
+    )
+    for _ in range(TRIM_SLACK + 3):
+        trace.append(("append", told(await backend.append([append]))))
+    return trace
+
+
+async def waiters(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    """More waiters than one step admits, and more than it looks at to find one that fits."""
+    narrow = Quota(
+        quota_policy_id="", window_seconds=60, max_requests_per_window=1, max_concurrent=1
+    )
+    wide = msgspec.structs.replace(narrow, max_requests_per_window=9, max_concurrent=9)
+    all_fit = await _raised(side, "1", narrow, wide, [True] * 6)
+    # A resumed execution needs no entry, so it fits where others do not.
+    more_slots = msgspec.structs.replace(narrow, max_concurrent=9)
+    return all_fit + await _raised(side, "2", narrow, more_slots, [*[True] * 4, False])
+
+
+async def _raised(side: Side, own: str, low: Quota, high: Quota, rates: list[bool]) -> Trace:
+    """Executions that a quota turns away but for the first; a higher quota admits some of them, and
+    more when the first has ended."""
+    backend, trace, quota_id = side.backend, Trace(), f"00000000-0000-4000-8000-00000000000{own}"
+    await backend.define([DefineQuota(msgspec.structs.replace(low, quota_policy_id=quota_id))])
+    for number, rate in enumerate(rates):
+        admission = Admission(
+            execution_id=f"{_OWN}{number}",
+            asks=(QuotaAsk(quota_id),),
+            holder=f"holder-{number}",
+            hold_ms=30_000,
+            rank=number,
+            rate=rate,
+        )
+        trace.append(("admit", told(await backend.admit([admission]))))
+    raised = LimitQuota(msgspec.structs.replace(high, quota_policy_id=quota_id))
+    trace.append(("raise", told(await backend.define([raised]))))
+    ended = Vacate(gate=quota_gate(quota_id), execution_id=f"{_OWN}0", holder="holder-0")
+    trace.append(("vacate", told(await backend.vacate([ended]))))
     return trace
 
 

@@ -74,7 +74,7 @@ end
 function probes.entry_of(now, a)
   local c = open(now)
   call('DEL', ff.history(a[2]))
-  ff.tell(c, a[2], a[1], record(a[3]), record(a[4]))
+  ff.emit(c, a[2], a[1], record(a[3]), record(a[4]))
   return { groups_of(c), call('LLEN', ff.history(a[2])) }
 end
 
@@ -108,6 +108,10 @@ function probes.grant(now, a)
   return stored(a[1])
 end
 
+function probes.takes(_, a)
+  return probed['queues.ff.takes']({ [@queues.sets] = a[2], [@queues.kinds] = a[3] }, a[1])
+end
+
 function probes.is_exhausted(_, a) return probed['claim.is_exhausted'](record(a[1])) end
 function probes.grant_kind(_, a) return probed['lease.grant_kind'](record(a[1])) end
 function probes.paused_by_suspension(_, a) return probed['claim.paused_by'](record(a[1])) end
@@ -115,7 +119,7 @@ function probes.paused_by_suspension(_, a) return probed['claim.paused_by'](reco
 -- {row, grant, worker, instance}
 function probes.may_lease(now, a)
   return probed['claim.may_lease'](record(a[1]), now, {
-    [@named.grant_id] = a[2], [@named.worker_id] = a[3], [@named.instance_id] = a[4],
+    [@named_claim.grant_id] = a[2], [@named_claim.worker_id] = a[3], [@named_claim.worker_instance_id] = a[4],
   })
 end
 
@@ -146,7 +150,6 @@ end
 
 function probes.public_state(_, a) return probed['members.place_of'](a[1], a[2]) end
 function probes.live_members(_, a) return probed['members.live_members'](a[3]) end
-function probes._has_ended_members(_, a) return ff.has_ended_members(a[3]) end
 function probes.states_to_cancel(_, a) return ff.states_to_cancel(a[3]) or {} end
 function probes.members_to_cancel(_, a) return ff.members_to_cancel(a[3]) end
 function probes.has_work(_, a) return ff.has_work(a[3]) end
@@ -268,9 +271,9 @@ function probes.check_dimensions(now, a)
 end
 
 -- {…, amounts}
-function probes.unhold(now, a)
+function probes.free(now, a)
   local state, chain = chain_of(now, a)
-  ff.unhold(state, chain, a[3])
+  ff.free(state, chain, a[3])
   return budgets_after(chain)
 end
 
@@ -308,9 +311,9 @@ function probes.reset(now, a)
 end
 
 -- {…, amounts, reservation}
-function probes.hold(now, a)
+function probes.set_aside(now, a)
   local state, chain = chain_of(now, a)
-  call('DEL', $key.holds .. a[1] .. ':' .. chain[1].id)
+  call('DEL', $key.reservations .. a[1] .. ':' .. chain[1].id)
   local answer = probed['spend.acts.reserve'](state, {
     [@reserve.budget_id] = chain[1].id, [@reserve.amounts] = a[3], [@reserve.reservation_id] = a[4],
     [@reserve.execution_id] = '', [@reserve.ttl_ms] = 1000,
@@ -343,7 +346,7 @@ function probes.enter(now, a)
     local slot, entry = a[6][i + 1], a[6][i + 2]
     ff.put_gate_rows(state, gate, a[6][i], 'holder', slot ~= 0 and slot, entry ~= 0 and entry)
   end
-  local item = { [@admit.execution_id] = a[7], [@admit.holder] = a[8], [@admit.hold_ms] = a[9] }
+  local item = { [@admission.execution_id] = a[7], [@admission.holder] = a[8], [@admission.hold_ms] = a[9] }
   local pass, denied = probed['admit.enter']({ c = c, promised = {} }, item, state, gate, a[10], a[11])
   return denied or { 'passed', pass.slot or 0, pass.new_slot, pass.new_entry, pass.ends }
 end
@@ -359,9 +362,9 @@ end
 -- {tag, gate, look ms}: until when a waiter is listed
 function probes.listed_until(now, a)
   local item = {
-    [@admit.execution_id] = 'one', [@admit.rank] = 1, [@admit.rate] = 1, [@admit.grant_id] = '',
+    [@admission.execution_id] = 'one', [@admission.rank] = 1, [@admission.rate] = 1, [@admission.grant_id] = '',
   }
-  probed['admit.line_up']({ c = open(now), lines = {} }, item, a[1], a[2], a[3], 0, {})
+  probed['admit.list_waiting']({ c = open(now), waited_at = {} }, item, a[1], a[2], a[3], 0, {})
   return ff.waiter(a[1], a[2], 'one')[2]
 end
 

@@ -15,7 +15,6 @@ from flowfabric.backend.valkey.packing import (
     pack_event,
     pack_plan,
     record_of,
-    static_rest,
     static_text,
 )
 from flowfabric.backend.valkey.verifying.places import _name, _score
@@ -29,6 +28,7 @@ from flowfabric.core import (
     transition,
     views,
 )
+from flowfabric.core.queues import takes
 from flowfabric.core.record import Record
 from flowfabric.core.rules import operators
 from tests.golden.case import FEW, MANY, SOME, Case, Counted, read_log, row
@@ -42,7 +42,7 @@ _replace = msgspec.structs.replace
 
 
 def _reader(like: Record) -> Callable[[Any], Record]:
-    static = static_text(like.execution_id, static_rest(like)).encode()
+    static = static_text(like.execution_id, like).encode()
     return lambda values: record_of(values, static)
 
 
@@ -267,6 +267,15 @@ def _is_exhausted(draw: Inputs) -> Case:
     return Case("is_exhausted", [row(one)], lambda: lease.is_exhausted(one))
 
 
+def _takes(draw: Inputs) -> Case:
+    some = ("-", "gpu", "k1", "k2", "")
+    queue = draw.one(("-", "gpu", "-.", "-.k1", "gpu.k1", "gpu.k2.v1", "-.k2.v1", "-.gpu"))
+    sets = frozenset({draw.one(some), draw.one(some)})
+    kinds = frozenset({draw.one(some[2:]), draw.one(some[2:4])}) if draw.chance(0.7) else None
+    given = [queue, ",".join(sorted(sets - {""})), kinds is not None and ",".join(sorted(kinds))]
+    return Case("takes", given, lambda: takes(queue, sets - {""}, kinds and kinds - {""}))
+
+
 def _grant_kind(draw: Inputs) -> Case:
     one = draw.record("lost", "waiting")
     return Case("grant_kind", [row(one)], lambda: lease.grant_kind(one))
@@ -321,6 +330,7 @@ MAKES: Final[tuple[Counted, ...]] = (
     (_lease, SOME),
     (_grant, FEW),
     (_is_exhausted, FEW),
+    (_takes, SOME),
     (_grant_kind, FEW),
     (_paused, FEW),
     (_may_lease, SOME),

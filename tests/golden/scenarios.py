@@ -79,7 +79,7 @@ class Day:
         self._clock = clock
         self._luck = luck
         self._acts = acts
-        self._known = Known()
+        self.known = Known()
         self._held: list[LeaseProof] = []
         self._executions: list[str] = []
         self.trace: Trace = []
@@ -91,7 +91,7 @@ class Day:
             await getattr(self, f"_{act}")()
             await self._side.rest()
             if number % 4 == 3:
-                self.trace.append(("picture", await picture(self._side, self._known)))
+                self.trace.append(("picture", await picture(self._side, self.known)))
         self.trace.append(("verify", await self._side.backend.verify()))
         self.trace.append(("siblings", dict(self._side.backend.counters().siblings)))
         return self.trace
@@ -107,7 +107,7 @@ class Day:
     async def _submit(self) -> None:
         luck = self._luck
         delay, deadline = luck.choice((None, None, 700)), luck.choice((None, None, None, 2_000))
-        flow_id = luck.choice(("", *sorted(self._known.flows)))
+        flow_id = luck.choice(("", *sorted(self.known.flows)))
         asked = Submission(
             kind="work",
             lane=luck.choice(("default", "gpu")),
@@ -128,7 +128,7 @@ class Day:
         asked = self._some_graph()
         made = await self._do("graph", self._side.engine.graphs.submit_graph(asked))
         if made is not None:
-            self._known.flows.add(made.flow_id)
+            self.known.flows.add(made.flow_id)
             self._executions += made.executions.values()
 
     def _some_graph(self) -> GraphSubmission:
@@ -199,7 +199,7 @@ class Day:
         await self._settle()
 
     async def _cancel_in_steps(self) -> None:
-        flow_id = self._one(sorted(self._known.flows))
+        flow_id = self._one(sorted(self.known.flows))
         if flow_id is not None:
             policy = self._luck.choice(("cancel_all", "cancel_pending", "flow_only"))
             plan = cancel_flow(flow_id, policy, "enough")  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ class Day:
 
     async def _settle(self) -> None:
         """Step by step what flows have left to do, and how they are after each."""
-        backend, flows = self._side.backend, sorted(self._known.flows)
+        backend, flows = self._side.backend, sorted(self.known.flows)
         for _ in range(_MOST_STEPS):
             self.trace.append(("flows", await backend.flows(flows)))
             more = await backend.settle(flows)
@@ -239,12 +239,12 @@ class Day:
     async def _replay(self) -> None:
         own = self._one(await self._ended())
         if own is not None:
-            await self._do("replay", self._side.engine.replays.replay(own))
+            await self._do("replay", self._side.engine.operators.replay(own))
 
     async def _replay_flow(self) -> None:
-        flow_id = self._one(sorted(self._known.flows))
+        flow_id = self._one(sorted(self.known.flows))
         if flow_id is not None:
-            replays = self._side.engine.flow_replays
+            replays = self._side.engine.flow_operators
             await self._do("replay flow", replays.replay_flow(flow_id))
 
     async def _suspend(self) -> None:
@@ -299,10 +299,10 @@ class Day:
         return [one.record.execution_id for one in seen if one and one.record.state in FINAL]
 
     async def _cancel_flow(self) -> None:
-        flow_id = self._one(sorted(self._known.flows))
+        flow_id = self._one(sorted(self.known.flows))
         if flow_id is not None and self._luck.random() < 0.6:
             policy = self._luck.choice(("cancel_all", "cancel_pending", "flow_only"))
-            cancels = self._side.engine.flow_cancels
+            cancels = self._side.engine.flow_operators
             await self._do(
                 "cancel flow", cancels.cancel_flow(flow_id, policy, "enough", wait=False)
             )
@@ -405,6 +405,8 @@ SCENARIOS: Final = (
         for seed, most in enumerate((7, 8))
     ),
     *(Scenario("cancelled flows", walks.cancelled, seed, _SMALL) for seed in range(2)),
+    Scenario("trims", mechanisms.trims, 0),
+    Scenario("waiters", mechanisms.waiters, 0, _SMALL),
     Scenario("reservations", mechanisms.reservations, 0, {"lease.SPARE_LOOKS": 1}),
     Scenario("chunks", mechanisms.chunks, 0),
     Scenario("long lists", mechanisms.long_lists, 0),

@@ -156,7 +156,7 @@ class _Walk:
 
 
 _NOTE: Final = Plan(
-    target="", rule="note", guard=Guard(frozenset[str](LIVE)), set={"replay_count": 1}
+    target="", rule="note", guard=Guard(frozenset[str](LIVE)), set={"replay_count": 1, "round": 1}
 )
 # A plan with edges may find its record blocked for nothing but these.
 _LINK: Final = Plan(

@@ -9,8 +9,8 @@ from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine import Engine
-from flowfabric.engine.suspensions.signals import SignalRequest
 from flowfabric.errors import FlowFabricError, RetryExhausted
+from tests.moves import SignalRequest, deliver_signal
 
 
 def say(*words: str) -> None:
@@ -36,7 +36,7 @@ async def deliver(engine: Engine, request: SignalRequest) -> tuple[str, str]:
     """The signal's id and what became of it; one that was given up is sent again."""
     while True:
         try:
-            sent = await engine.signals.deliver_signal(request)
+            sent = await deliver_signal(engine, request)
         except RetryExhausted:
             continue
         except FlowFabricError as refusal:

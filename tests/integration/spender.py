@@ -19,9 +19,7 @@ async def spend(engine: Engine, budget_id: str, name: str) -> int:
 
     async def report(number: int) -> int:
         amount = 1 + number % 3
-        answer = await engine.budgets.report_usage_and_check(
-            budget_id, ["t"], [amount], f"{name}-{number}"
-        )
+        answer = await engine.budgets.report_usage(budget_id, {"t": amount}, f"{name}-{number}")
         return amount if answer.outcome == "ok" else 0
 
     async def hold(number: int) -> int:

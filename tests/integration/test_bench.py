@@ -1,4 +1,4 @@
-"""The bench itself: its suites on Valkey run, and what goes wrong in them is told."""
+"""The bench itself: its suites on servers run, and what goes wrong in them is told."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from bench.http import get, server
 from bench.peers.driving import Load, row_of
 from bench.peers.known import OURS, Peer
 from bench.peers.table import progress, save, table
+from bench.postgres import executions
 from bench.python_instructions import line
 from bench.report import Options
 from bench.valkey import baseline, flows
@@ -33,6 +34,7 @@ FEW_FILLINGS = 20
 def _measures_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes out is the bench's own question; here it only has to be asked."""
     monkeypatch.setattr(flows, "LARGE", 400)
+    monkeypatch.setattr(executions, "WAITING", 300)
     monkeypatch.setattr(rigs, "FILLINGS", FEW_FILLINGS)
     monkeypatch.setattr(baseline, "FILLINGS", FEW_FILLINGS)
 
@@ -46,6 +48,15 @@ async def test_a_suite_on_valkey_measures_both_sides(suite: str, tmp_path: Path)
     assert all(one["cpu_us"] > 0 and one["server_us"] > 0 for one in found["measures"])
     assert any(one["wanted"] for one in found["ratios"])
     assert all(one.name in report.table() for one in report.measures)
+
+
+async def test_the_suite_on_postgres_measures_both_sides() -> None:
+    report = await STORES["postgres"]["executions"](TINY)
+    *ours, crowded = report.measures
+    assert all(one.cpu_us > 0 for one in report.measures)
+    assert [one.server_us > 0 for one in ours] == [False, True, True, True, True]
+    assert "others waiting" in crowded.name
+    assert len(report.ratios) == 6
 
 
 @pytest.mark.parametrize("name", HOT_PATHS)

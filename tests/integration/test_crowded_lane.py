@@ -46,7 +46,9 @@ async def _slowdown(engine: Engine) -> float:
     return median(times[CROWDED]) / median(times["empty"])
 
 
-@pytest.mark.parametrize("store", on_stores(["sqlite"], ["memory", "valkey", "valkey-cluster"]))
+@pytest.mark.parametrize(
+    "store", on_stores(["sqlite"], ["memory", "postgres", "valkey", "valkey-cluster"])
+)
 @pytest.mark.timeout(300)
 async def test_a_rare_execution_is_claimed_as_fast_as_in_an_empty_lane(
     store: str, tmp_path: Path

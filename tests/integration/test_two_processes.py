@@ -15,7 +15,7 @@ from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
 from flowfabric.engine.attempts.claimed import Claimed
-from flowfabric.engine.streams import events, tails
+from flowfabric.engine.streams import log_reader, tails
 from flowfabric.operations.events import CompletionEvent
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import FramePage, Tail
@@ -31,7 +31,7 @@ SEEN_WITHIN_MS = 200
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks unless the store says that there is something to see."""
     monkeypatch.setattr(tails, "SAFETY_NET_S", 600.0)
-    monkeypatch.setattr(events, "SAFETY_NET_S", 600.0)
+    monkeypatch.setattr(log_reader, "SAFETY_NET_S", 600.0)
 
 
 @pytest.fixture

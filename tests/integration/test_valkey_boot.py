@@ -11,8 +11,7 @@ from flowfabric.backend.valkey.backend import Opening, standalone
 from flowfabric.backend.valkey.boot import Demands, Facts, Waits, check_servers
 from flowfabric.backend.valkey.connection import Login
 from flowfabric.backend.valkey.library import INTERFACE, NAME, library
-from flowfabric.backend.valkey.node import Node
-from flowfabric.backend.valkey.topology import Standalone
+from flowfabric.backend.valkey.node import Node, Standalone
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.tokens import Secret
@@ -151,6 +150,8 @@ async def test_a_service_that_forbids_undeclared_keys_is_refused() -> None:
                 return bulk(NAME)
             case ["FCALL_RO", *_]:
                 return b"-ERR Function not found\r\n"
+            case ["HGET", *_]:
+                return b"$-1\r\n"
             case ["FCALL", *_]:
                 return b"-ERR Script tried accessing undeclared key\r\n"
             case _:

@@ -11,7 +11,8 @@ from flowfabric.core.tokens import Secret
 from flowfabric.errors import AuthFault, FlowFabricError, PartitionMismatch, ProtocolFault
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
-from tests.chaos.valkey_load import engine_at, settings_for
+from tests.chaos.load import engine_at
+from tests.chaos.valkey_load import settings_for
 from tests.valkey_server import ValkeyCluster
 
 PASSWORD = "correct horse battery staple"

@@ -11,7 +11,8 @@ from flowfabric.errors import ResourceExhausted
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.agent_worker import fabric_at
-from tests.chaos.valkey_load import engine_at, settings_for
+from tests.chaos.load import engine_at
+from tests.chaos.valkey_load import settings_for
 from tests.valkey_server import ValkeyServer, await_server
 
 ORDER = ClaimOrder(worker_id="w", worker_instance_id="w1", lanes=("default",), n=10)

@@ -194,3 +194,30 @@ async def test_a_user_who_may_not_subscribe_polls(server: ValkeyServer) -> None:
     (told,) = notifications.told
     assert told.levelno == logging.WARNING
     assert "NOPERM" in told.getMessage()
+
+
+async def test_a_user_of_a_cluster_who_may_subscribe_later_is_notified_from_then_on() -> None:
+    cluster = ValkeyCluster()
+    log, notifications = logging.getLogger("flowfabric"), _Notifications()
+    log.addHandler(notifications)
+    try:
+        rights = ("flow", "on", f">{PASSWORD}", *OURS)
+        for server in cluster.primaries:
+            server.expect("ACL", "SETUSER", *rights, "-ssubscribe")
+        port = cluster.primaries[0].port
+        engine = await open_engine(settings_at(port, "flow", PASSWORD, cluster="true"))
+        notifier = engine.deps.store.backend.notifier()
+        subscription = notifier.subscribe("config")
+        await notifications.has_told.wait()
+        assert notifier.is_disconnected
+        for server in cluster.primaries:
+            server.expect("ACL", "SETUSER", *rights)
+        while notifier.is_disconnected:
+            assert await subscription.wait(20)
+        await engine.close()
+        await engine.deps.store.backend.close()
+    finally:
+        log.removeHandler(notifications)
+        cluster.end()
+    assert 1 <= len(notifications.told) <= len(cluster.primaries)
+    assert all("NOPERM" in told.getMessage() for told in notifications.told)

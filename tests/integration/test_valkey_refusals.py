@@ -14,7 +14,8 @@ from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import ResourceExhausted, TransportFault
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
-from tests.chaos.valkey_load import be_patient, engine_at, settings_for
+from tests.chaos.load import engine_at
+from tests.chaos.valkey_load import be_patient, settings_for
 from tests.clock import VirtualClock
 from tests.conformance.driver import RETRIES, TRANSIENT, Driver, unfenced
 from tests.conformance.graphs import FlowUnderTest, chain
@@ -120,9 +121,9 @@ CHANGES: dict[str, Change] = {
     "fail": lambda on: on.engine.outcomes.fail(on.held, TRANSIENT),
     "suspend": lambda on: on.driver.suspend(on.held),
     "cancel": lambda on: on.engine.outcomes.cancel(unfenced(on.flow.ids["a"]), "enough"),
-    "cancel a flow": lambda on: on.engine.flow_cancels.cancel_flow(on.flow.flow_id),
+    "cancel a flow": lambda on: on.engine.flow_operators.cancel_flow(on.flow.flow_id),
     "append": lambda on: on.engine.streams.append(on.held, 0, [frame(b"x")]),
-    "spend": lambda on: on.engine.budgets.report_usage_and_check(on.budget, ["tokens"], [1]),
+    "spend": lambda on: on.engine.budgets.report_usage(on.budget, {"tokens": 1}),
     "configure": lambda on: on.engine.lanes.configure("default", "default", shards=8),
 }
 

@@ -279,7 +279,7 @@ class FlowsModel(World):
         own = self.pick(data, self.executions)
         if own is None:
             return
-        if self.both(lambda side: side.engine.replays.replay(own)).error is None:
+        if self.both(lambda side: side.engine.operators.replay(own)).error is None:
             self._book_of(own).replay(own)
 
     def replay_flow(self, data: st.DataObject) -> None:
@@ -288,7 +288,7 @@ class FlowsModel(World):
             return
 
         async def call(side: Side) -> list[tuple[str, str, str]]:
-            done = await side.engine.flow_replays.replay_flow(flow_id)
+            done = await side.engine.flow_operators.replay_flow(flow_id)
             return [(one.execution_id, one.public_state, str(one.error)) for one in done.items]
 
         for own, state, _ in self.both(call).value or ():
@@ -301,7 +301,9 @@ class FlowsModel(World):
             return
         policy, wait = data.draw(st.sampled_from(POLICIES)), data.draw(st.booleans())
         self.both(
-            lambda side: side.engine.flow_cancels.cancel_flow(flow_id, policy, "enough", wait=wait)
+            lambda side: side.engine.flow_operators.cancel_flow(
+                flow_id, policy, "enough", wait=wait
+            )
         )
         self.cancelled.setdefault(flow_id, policy)
 

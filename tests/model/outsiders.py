@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from flowfabric.backend.types import ConfigPut, Filter, ListRequest, PutAnswer
 from flowfabric.core.plan import Guard, Plan
-from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import Grant, GrantClaim
@@ -102,15 +101,15 @@ class Operators(World):
 
     def _change_priority_one(self, execution_id: str, data: st.DataObject) -> None:
         priority = data.draw(st.sampled_from([-1, 0, 7, 9_001]))
-        self.both(lambda side: side.engine.scheduling.change_priority(execution_id, priority))
+        self.both(lambda side: side.engine.operators.change_priority(execution_id, priority))
 
     def _replay_one(self, execution_id: str, data: st.DataObject) -> None:
-        request = ReplayRequest(data.draw(st.sampled_from(["", "again"])), "ada")
-        self.both(lambda side: side.engine.replays.replay(execution_id, request))
+        reason = data.draw(st.sampled_from(["", "again"]))
+        self.both(lambda side: side.engine.operators.replay(execution_id, reason, "ada"))
 
     def _tag_one(self, execution_id: str, data: st.DataObject) -> None:
         tags = data.draw(some.tag_writes)
-        self.both(lambda side: side.engine.tags.set_execution_tags(execution_id, tags))
+        self.both(lambda side: side.engine.operators.set_execution_tags(execution_id, tags))
 
     def _resume_one(self, execution_id: str, data: st.DataObject) -> None:
         plan = Plan(
@@ -123,7 +122,7 @@ class Operators(World):
         self.apply([plan])
 
     def _promote_blocked_one(self, execution_id: str, data: st.DataObject) -> None:
-        self.both(lambda side: side.engine.scheduling.promote_blocked(execution_id))
+        self.both(lambda side: side.engine.scheduling.promote_blocked_to_eligible(execution_id))
 
     def _look_at_its_timers_one(self, execution_id: str, data: st.DataObject) -> None:
         async def call(side: Side) -> object:
@@ -133,7 +132,7 @@ class Operators(World):
                 await engine.scheduling.promote_delayed(execution_id),
                 await engine.scheduling.expire(execution_id, "execution_deadline"),
                 await engine.scheduling.expire(execution_id),
-                await engine.scheduling.evaluate(execution_id),
+                await engine.scheduling.evaluate_flow_eligibility(execution_id),
             )
 
         self.both(call)

@@ -9,11 +9,12 @@ import msgspec
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.coalesce import Store
+from flowfabric.backend.types import ConfigPut
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep
-from flowfabric.engine import Deps, Engine
+from flowfabric.engine import Deps, Engine, secret
 from flowfabric.errors import FlowFabricError
 from flowfabric.errors.base import BugError
 from tests.clock import VirtualClock
@@ -26,6 +27,8 @@ COUNTS: Final = PartitionCounts(flow=4, budget=2, quota=2)
 STORES: Final = stores_of(COUNTS)
 # Both sides sign alike.
 SECRET: Final = Secret("5e" * 32)
+# And derive the same ids.
+_STORE_SECRET: Final = b'{"hex": "%s"}' % (b"5e" * 32)
 
 
 class Side:
@@ -52,6 +55,7 @@ class Side:
 
     async def open(self) -> None:
         await self.backend.prepare()
+        await self.backend.config_put([ConfigPut(secret.DOCUMENT, 0, _STORE_SECRET)])
         await self.engine.keys.boot(SECRET)
         self.cursor = await self.backend.cursor("oldest")
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from flowfabric.backend.types import ClaimRequest, Filter, Order
 from flowfabric.core.capabilities import set_id
 from flowfabric.core.journal import JournalEntry
+from flowfabric.core.queues import kind_id
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.attempts.leases import Revocation
 from flowfabric.engine.lease_proof import LeaseProof
@@ -74,6 +75,8 @@ tags: Final = st.dictionaries(
 )
 tag_writes: Final = st.one_of(tags, st.just({"nodot": "x"}))
 
+KINDS: Final = ("work", "summarize", "translate")
+
 # A submission's fields; delay and deadline are offsets from now.
 submissions: Final = st.fixed_dictionaries(
     {
@@ -84,7 +87,7 @@ submissions: Final = st.fixed_dictionaries(
         "deadline": st.one_of(st.none(), st.none(), offsets),
     },
     optional={
-        "kind": st.just("summarize"),
+        "kind": st.sampled_from(KINDS),
         "creator": st.just("ada"),
         "input": bodies,
         "payload_encoding": st.just("json"),
@@ -94,6 +97,8 @@ submissions: Final = st.fixed_dictionaries(
     },
 )
 
+# Of so many as are asked for by name, and of more.
+_kinds: Final = st.sampled_from([None, ("work",), KINDS[:2], (*KINDS, "a", "b", "c"), ("other",)])
 _offered: Final = st.sampled_from([(), ("gpu",), ("cuda", "gpu")])
 
 
@@ -107,6 +112,7 @@ orders: Final = st.builds(
     namespace=namespaces,
     lanes=st.sampled_from([LANES, LANES, ("gpu",), ("gpu", "default")]),
     capabilities=_offered,
+    kinds=_kinds,
     n=st.integers(1, 3),
     lease_ms=lease_lengths,
     payload=st.booleans(),
@@ -124,6 +130,7 @@ def request_of(order: ClaimOrder, mint: Callable[[], str]) -> ClaimRequest:
         namespace=order.namespace,
         lanes=order.lanes,
         sets=tuple(set_id(tokens) for tokens in required if offered.issuperset(tokens)),
+        kinds=None if order.kinds is None else frozenset(map(kind_id, order.kinds)),
         ids=tuple((mint(), mint()) for _ in range(order.n)),
         lease_for=order.lease_ms,
         payload=order.payload,
@@ -173,7 +180,6 @@ blocking: Final = st.sampled_from(
         "waiting_for_capable_worker",
         "paused_by_operator",
         "paused_by_policy",
-        "out_of_mood",
     ]
 )
 looks: Final = st.one_of(st.none(), st.sampled_from([0, 1_000]))

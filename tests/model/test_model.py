@@ -9,7 +9,7 @@ from tests.model.sides import STORES
 from tests.stores import COMPARED
 
 # The profile says how much is tried, and so how long that may take.
-pytestmark = pytest.mark.timeout(5 * settings().max_examples)
+pytestmark = pytest.mark.timeout(10 * settings().max_examples)
 
 
 @pytest.mark.parametrize("store", COMPARED)

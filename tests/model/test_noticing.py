@@ -43,7 +43,7 @@ async def play(pair: Pair) -> AsyncIterator[Answer[object]]:
     back = second.value[0].proof
     yield await pair.both(lambda side: side.engine.outcomes.delay(back, for_ms=0))
     name = back.execution_id
-    yield await pair.both(lambda side: side.engine.scheduling.change_priority(name, 5))
+    yield await pair.both(lambda side: side.engine.operators.set_priority(name, 5))
     yield await pair.both(
         lambda side: side.engine.scheduling.block(name, "paused_by_operator", "wait")
     )

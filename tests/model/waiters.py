@@ -17,30 +17,34 @@ from flowfabric.core.conditions import (
     composite,
     keys_of,
     leaves,
-    operator_only,
     signal_set,
     single,
-    timeout_only,
 )
 from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Details, Issued, Satisfied, Suspended
 from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.suspensions.signals import ApprovalRequest, SignalRequest
-from flowfabric.engine.suspensions.waitpoints import PendingRequest
 from flowfabric.operations.attempts import SuspendOrder
+from flowfabric.operations.signals import Approval
 from tests.conditions import KEYS, NAMES, trees
 from tests.judging import is_met
 from tests.model import strategies as some
 from tests.model.holders import Holders
 from tests.model.sides import Side
+from tests.moves import SignalRequest, deliver_signal
 
 BUFFERED: Final = "buffered_for_pending_waitpoint"
 BEHAVIOURS: Final = ("", "fail", "cancel", "expire", "auto_resume", "escalate")
 
 conditions: Final = st.one_of(
-    st.sampled_from([single(), operator_only(), timeout_only()]),
+    st.sampled_from(
+        [
+            single(),
+            Condition(condition_type="operator_only"),
+            Condition(condition_type="timeout_only"),
+        ]
+    ),
     st.builds(lambda names: signal_set(*names), st.lists(st.sampled_from(NAMES), max_size=3)),
     trees.map(composite),
     trees.map(composite),
@@ -116,12 +120,10 @@ class Waiters(Holders):
         if held is None:
             return
         sent = some.as_sent(held, data.draw(some.hows))
-        request = PendingRequest(
-            expires_in_ms=data.draw(st.sampled_from([1, 800, 60_000])),
-            waitpoint_key=data.draw(st.sampled_from(["", *KEYS])),
-        )
+        length = data.draw(st.sampled_from([1, 800, 60_000]))
+        key = data.draw(st.sampled_from(["", *KEYS]))
         made = self.both(
-            lambda side: side.engine.waitpoints.create_pending_waitpoint(sent, request)
+            lambda side: side.engine.waitpoints.create_pending_waitpoint(sent, length, key)
         ).value
         if made is not None:
             self.addresses.append(Address(held.execution_id, made))
@@ -139,7 +141,11 @@ class Waiters(Holders):
         binding = UsePending(address.at.waitpoint_id)
         order = SuspendOrder(resume_condition=condition, waitpoints=(binding,), **data.draw(orders))
         told = self._try(some.as_sent(held, data.draw(some.hows)), order)
-        if told is None or told[0].waitpoint_id != address.at.waitpoint_id or address.wait:
+        if (
+            told is None
+            or told[0].waitpoints[0].waitpoint_id != address.at.waitpoint_id
+            or address.wait
+        ):
             return
         early = list(address.early)
         if isinstance(told[1], str):
@@ -160,7 +166,7 @@ class Waiters(Holders):
     def _is_known(self, told: Told) -> bool:
         """A repeat is told of the waitpoints it was told of before."""
         known = {address.at.waitpoint_id for address in self.addresses}
-        return told[0].waitpoint_id in known
+        return told[0].waitpoints[0].waitpoint_id in known
 
     # ---- the outside
 
@@ -188,7 +194,7 @@ class Waiters(Holders):
             resume_delay_ms=data.draw(st.sampled_from([None, None, 0, 400])),
             max_signals_per_execution=data.draw(st.sampled_from([None, None, None, 4])),
         )
-        answer = self.both(lambda side: side.engine.signals.deliver_signal(request)).value
+        answer = self.both(lambda side: deliver_signal(side.engine, request)).value
         self._judge(address, answer, request.signal_name, _source(request))
 
     def approve(self, data: st.DataObject) -> None:
@@ -196,14 +202,10 @@ class Waiters(Holders):
         if address is None:
             return
         who = data.draw(st.sampled_from(["ada", "grace", "mary"]))
-        request = ApprovalRequest(
-            execution_id=address.execution_id,
-            waitpoint_id=address.at.waitpoint_id,
-            signal_name=data.draw(st.sampled_from(NAMES)),
-            source_identity=who,
-        )
-        answer = self.both(lambda side: side.engine.signals.deliver_approval_signal(request)).value
-        self._judge(address, answer, request.signal_name, ("operator", who))
+        own, at = address.execution_id, address.at.waitpoint_id
+        decision = Approval(signal_name=data.draw(st.sampled_from(NAMES)), source_identity=who)
+        answer = self.both(lambda side: side.engine.signals.approve(own, at, decision)).value
+        self._judge(address, answer, decision.signal_name, ("operator", who))
 
     def wait_otherwise(self, data: st.DataObject) -> None:
         """Close a waitpoint, look, rotate the key: what goes on around a wait."""
@@ -228,13 +230,11 @@ class Waiters(Holders):
                     )
                 )
             case _:
-                self.both(lambda side: side.engine.resumes.expire_suspension(own))
+                self.both(lambda side: side.engine.scheduling.expire_suspension(own))
 
     def _resume_one(self, execution_id: str, data: st.DataObject) -> None:
         delay = data.draw(st.sampled_from([None, None, 0, 250]))
-        self.both(
-            lambda side: side.engine.resumes.resume_execution(execution_id, "operator", delay)
-        )
+        self.both(lambda side: side.engine.operators.resume(execution_id, "operator", delay))
 
     def _signal_id(self, data: st.DataObject) -> str:
         number = data.draw(st.integers(0, 30))

@@ -44,6 +44,6 @@ EVERY: Final[dict[str, Open]] = {
     "http": _http,
 }
 # A server over HTTP has its store in memory, so nothing is tested in memory alone.
-HOMES: Final = on_stores(["sqlite", "http"], ["memory", "valkey", "valkey-cluster"])
+HOMES: Final = on_stores(["sqlite", "http"], ["memory", "postgres", "valkey", "valkey-cluster"])
 # For the few tests that prove that a program ends the same in every home.
 EVERYWHERE: Final = on_stores(list(EVERY))

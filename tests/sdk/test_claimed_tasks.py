@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from flowfabric import ClaimedTask, ConfigError, ExecutionFailed, FlowFabric
-from flowfabric.core.conditions import signal_set
-from flowfabric.errors import ExecutionNotActive, TransportFault
+from flowfabric.core.condition_checks import Fresh, UsePending
+from flowfabric.core.conditions import AllOf, ByName, Single, composite, signal_set, single
+from flowfabric.errors import AlreadySatisfied, ExecutionNotActive, TransportFault
 from flowfabric.operations.attempts import NewFrame, Satisfied
 from flowfabric.operations.executions import Submission
 from flowfabric.worker.claimed import SuspendTerms
@@ -214,4 +215,99 @@ async def test_a_holder_reads_its_own_output(fabric: FlowFabric) -> None:
         assert page.frames[0].frame.correlation_id == "trace 7"
         lasting = await task.tail_stream(visibility="exclude_best_effort")
         assert [stored.frame.payload for stored in lasting.frames] == [b"one"]
+        await task.complete()
+
+
+async def test_a_bad_argument_leaves_the_task_usable(fabric: FlowFabric) -> None:
+    run = await fabric.submit("k")
+    unbound = SuspendTerms(
+        condition=single("there", None), waitpoints=(Fresh(waitpoint_key="here"),)
+    )
+    async with fabric.claimer() as claimer:
+        task = await _claimed(claimer)
+        for call in (
+            task.fail("r" * 5000),
+            task.fail("r", "c" * 200),
+            task.cancel("r" * 5000),
+            task.complete(b"x" * (2 << 20)),
+            task.suspend(unbound),
+            task.read_stream(limit=0),
+            task.tail_stream(limit=0),
+            task.tail_stream(block="40s"),
+            task.append_frame("t" * 200, b""),
+            task.create_pending_waitpoint("k" * 2000, "1h"),
+        ):
+            with pytest.raises(ConfigError):
+                await call
+            assert not task.is_consumed
+            assert task.is_lease_healthy()
+        assert claimer.free_permits == 0
+        await task.complete(b"1", "json")
+    assert await run.result() == 1
+
+
+async def test_signals_of_an_earlier_attempt_are_not_those_of_this_one(fabric: FlowFabric) -> None:
+    run = await fabric.submit("k", retries=1, backoff=0)
+    async with fabric.claimer() as claimer:
+        await (await _claimed(claimer)).suspend_for_signals(["go"])
+        await run.signal("go")
+        resumed = await _claimed(claimer)
+        assert [one.signal_name for one in await resumed.resume_signals()] == ["go"]
+        await resumed.fail("again")
+        (retried,) = await claimer.claim(1, "20s")
+        assert retried.attempt_index == 1
+        assert await retried.resume_signals() == ()
+        await retried.complete()
+
+
+async def test_a_suspend_takes_waitpoints_an_instant_and_a_key(fabric: FlowFabric) -> None:
+    run = await fabric.submit("k")
+    both = composite(AllOf((Single("left", ByName("go")), Single("right", ByName("go")))))
+    terms = SuspendTerms(
+        condition=both,
+        waitpoints=(Fresh(waitpoint_key="left"), Fresh(waitpoint_key="right")),
+        timeout=datetime.now(UTC) + timedelta(hours=1),
+        continuation="page 7",
+        idempotency_key="once",
+    )
+    async with fabric.claimer() as claimer:
+        suspended = await (await _claimed(claimer)).suspend(terms)
+        left, right = suspended.waitpoints
+        assert (left.waitpoint_key, right.waitpoint_key) == ("left", "right")
+        for one in (left, right):
+            assert await run.state() == "suspended"
+            await fabric.signal(run.id, one.waitpoint_id, one.waitpoint_token.reveal(), "go")
+        again = await _claimed(claimer)
+        assert len(await again.resume_signals()) == 2
+        await again.complete()
+
+
+async def test_a_condition_met_before_names_its_waitpoint(fabric: FlowFabric) -> None:
+    run = await fabric.submit("k")
+    async with fabric.claimer() as claimer:
+        task = await _claimed(claimer)
+        issued = await task.create_pending_waitpoint("here", "1h")
+        await fabric.signal(run.id, issued.waitpoint_id, issued.waitpoint_token, "go", 7)
+        terms = SuspendTerms(
+            condition=signal_set("go"), waitpoints=(UsePending(issued.waitpoint_id),)
+        )
+        with pytest.raises(AlreadySatisfied) as caught:
+            await task.suspend(terms)
+        met = caught.value.details
+        assert (met["waitpoint_id"], met["waitpoint_key"]) == (issued.waitpoint_id, "here")
+        assert met["waitpoint_token"] == issued.waitpoint_token
+        assert not task.is_consumed
+        await task.complete()
+    assert await run.state() == "completed"
+
+
+async def test_a_holder_reads_so_many_frames_of_the_kind_it_wants(fabric: FlowFabric) -> None:
+    await fabric.submit("k")
+    async with fabric.claimer() as claimer:
+        task = await _claimed(claimer)
+        for text in (b"one", b"two", b"three"):
+            await task.append_frame("log", text)
+        await task.append_frame_with_mode("log", b"live", "best_effort", ttl="1m")
+        assert (await task.tail_stream(limit=2)).count == 2
+        assert (await task.read_stream(visibility="exclude_best_effort")).count == 3
         await task.complete()

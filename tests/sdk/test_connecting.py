@@ -1,16 +1,21 @@
 """Programs that claim by hand without a fabric: on a store, through a server, on one of theirs."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from flowfabric import ConfigError, FlowFabric, WorkerConfig, connect, connect_with
 from flowfabric.app import backend_of, close_engine, engine_over
+from flowfabric.backend import memory
+from flowfabric.backend.notifier import LocalNotifier
 from flowfabric.config import Settings, parse_store_url
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.errors import PartitionMismatch, StoreTimeout, TransportFault
 from flowfabric.fabric.connection import Connection, connection_on
+from flowfabric.operations.executions import Submission
 from flowfabric.worker.layers import Metrics, layered
+from tests.jumping_loop import run_jumping
 from tests.serving import TOKEN, serving
 
 CONFIG = WorkerConfig(lanes=("default",), max_concurrent_tasks=2)
@@ -93,11 +98,43 @@ async def test_counts_must_be_known_and_agree() -> None:
         WorkerConfig(lanes=("default",), lease_ttl_ms=999),
         WorkerConfig(lanes=("default",), max_concurrent_tasks=0),
         WorkerConfig(lanes=("a\nb",)),
+        WorkerConfig(lanes=("default",), claim_poll_interval_ms=99),
     ],
 )
 async def test_a_mistake_is_found_before_anything_is_opened(config: WorkerConfig) -> None:
     with pytest.raises(ConfigError, match="worker"):
         await connect(config, "sqlite:////nowhere/at/all.db")
+
+
+class _Disconnected(LocalNotifier):
+    is_disconnected = True
+
+    def notify(self, *topics: str) -> None:
+        """Lost."""
+
+
+@pytest.mark.parametrize(("given_ms", "most_s"), [(None, 1.25), (200, 0.25)])
+def test_a_claim_looks_for_work_at_its_interval_while_notifications_are_down(
+    given_ms: int | None, most_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def waited() -> float:
+        settings = Settings(store=parse_store_url("memory://"))
+        engine = await engine_over(backend_of(settings), settings)
+        config = WorkerConfig(lanes=("default",), claim_poll_interval_ms=given_ms)
+        loop = asyncio.get_running_loop()
+        async with await connect_with(config, engine.deps.store.backend) as claimer:
+            claiming = asyncio.create_task(claimer.claim(wait="20s"))
+            await asyncio.sleep(7)
+            submitted_at = loop.time()
+            await engine.executions.create(Submission(kind="k"))
+            (task,) = await claiming
+            claimed_at = loop.time()
+            await task.complete()
+        await close_engine(engine)
+        return claimed_at - submitted_at
+
+    monkeypatch.setattr(memory, "LocalNotifier", _Disconnected)
+    assert run_jumping(waited()) <= most_s
 
 
 async def test_two_processes_cannot_be_the_same_instance() -> None:

@@ -198,10 +198,12 @@ async def test_several_signals_and_a_timeout(fabric: FlowFabric) -> None:
 
 async def test_a_waitpoint_is_handed_out_before_it_is_waited_on(fabric: FlowFabric) -> None:
     handed: list[tuple[str, str, str]] = []
+    tokens: list[str] = []
 
     @fabric.task()
     async def wait(ctx: Context) -> object:
         waitpoint = await ctx.waitpoint(expires="1h")
+        tokens.append(waitpoint.token.reveal())
         if not handed:
             own = (ctx.info.execution_id, waitpoint.waitpoint_id, waitpoint.token.reveal())
             handed.append(own)
@@ -217,6 +219,10 @@ async def test_a_waitpoint_is_handed_out_before_it_is_waited_on(fabric: FlowFabr
         await reaches(fabric, run, "suspended")
         await run.signal("more", "x")
         assert await run.result(timeout="20s") == [{"n": 1}, "x"]
+    assert len(set(tokens)) == 1
+    journal = await fabric.admin.journal(run.id)
+    digest = tokens[0].partition(":")[2].encode()
+    assert not any(digest in one.outcome for one in journal.items)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +253,19 @@ async def test_people_decide(
                 Approval(signal_name=name, source_identity=who, payload=b'{"comment":"ok"}'),
             )
         assert await run.result(timeout="20s") == (approved, by, "ok")
+
+
+async def test_the_resume_of_an_operator_is_no_approval(fabric: FlowFabric) -> None:
+    @fabric.task()
+    async def deploy(ctx: Context) -> tuple[bool, bool]:
+        decision = await ctx.approve("ship it?", approvers=2)
+        return decision.approved, decision.overridden
+
+    async with fabric.worker():
+        run = await deploy.submit()
+        await reaches(fabric, run, "suspended")
+        await fabric.admin.resume(run.id)
+        assert await run.result(timeout="20s") == (False, True)
 
 
 async def test_an_approval_that_nobody_gives_times_out(fabric: FlowFabric) -> None:
@@ -390,18 +409,17 @@ async def test_a_blocking_function_has_a_context_that_blocks(fabric: FlowFabric)
     assert done == [1]
 
 
-async def test_progress_is_told_with_the_next_renewal(fabric: FlowFabric) -> None:
+async def test_progress_is_told_while_the_handler_runs(fabric: FlowFabric) -> None:
     may_tell, may_end, is_told = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def renew(found: Any, args: tuple[Any, ...]) -> Any:
-        answers = await found(*args)
-        if any(one.progress_pct is not None for one in args[2]):
-            is_told.set()
-        return answers
+    async def report(found: Any, args: tuple[Any, ...]) -> Any:
+        answer = await found(*args)
+        is_told.set()
+        return answer
 
-    renewing = await meddling(await long_leased(fabric), "renew", renew)
+    reporting = await meddling(await long_leased(fabric), "report_progress", report)
 
-    @renewing.task
+    @reporting.task
     async def crawl(ctx: Context) -> str:
         with pytest.raises(ConfigError, match=r"pct: expected 0\.\.100, got -1"):
             ctx.progress(-1)
@@ -410,7 +428,7 @@ async def test_progress_is_told_with_the_next_renewal(fabric: FlowFabric) -> Non
         await may_end.wait()
         return ctx.info.kind
 
-    async with renewing.worker(lease="1s"):
+    async with reporting.worker():
         run = await crawl.submit()
         await reaches(fabric, run, "active")
         info = await run.info()

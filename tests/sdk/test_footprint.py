@@ -8,7 +8,7 @@ from flowfabric.worker.session import Session
 
 
 def _living() -> list[object]:
-    return [one for one in gc.get_objects() if isinstance(one, ClaimedAttempt | Session)]
+    return [one for one in gc.get_objects() if issubclass(type(one), ClaimedAttempt | Session)]
 
 
 async def test_work_that_has_ended_is_gone_without_a_collection() -> None:

@@ -207,7 +207,7 @@ async def test_one_that_outlives_its_timeout_is_reported_and_its_value_dropped(
             await run.result(timeout="20s")
         await asyncio.wait_for(returned.wait(), 20)
         assert await tidy.call() == 1
-    assert ear.texts == [f"{run.id} (stubborn) {IGNORED}"]
+    assert ear.texts == [f"{run.id} ('stubborn') {IGNORED}"]
 
 
 async def test_a_thread_keeps_its_place_however_often_it_is_cancelled() -> None:

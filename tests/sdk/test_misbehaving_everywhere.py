@@ -23,7 +23,6 @@ ENDS = {
     "untidy": ("failed", "handler_error", "no codec for object"),
     "needy": ("failed", "extractor_missing_state", "Ledger"),
     "picky": ("failed", "extractor_payload_decode", "Expected `int`, got `str`"),
-    "nobody": ("failed", "runtime_no_handler", "no handler for 'nobody'"),
     "hangs": ("expired", "", "attempt_timeout"),
     "stubborn": ("expired", "", "attempt_timeout"),
 }

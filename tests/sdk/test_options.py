@@ -9,7 +9,7 @@ import pytest
 from flowfabric import Context, ExecutionExpired, ExecutionFailed, ExponentialBackoff, FlowFabric
 from flowfabric.core.ids import limit_id
 from flowfabric.core.policy import FixedBackoff, StreamPolicy, read_policy
-from flowfabric.errors import MaxReplaysExhausted
+from flowfabric.errors import Conflict, MaxReplaysExhausted
 from flowfabric.fabric.options import Options
 
 HOUR_MS = 3_600_000
@@ -114,11 +114,13 @@ async def test_a_key_finds_the_first_and_its_result(fabric: FlowFabric) -> None:
         starts.append(n)
         return n
 
-    runs = await asyncio.gather(*(order.submit(n) for n in range(5)))
+    runs = await asyncio.gather(*(order.submit(7) for _ in range(5)))
     assert len({run.id for run in runs}) == 1
     async with fabric.worker():
-        assert {await run.result(timeout="20s") for run in runs} == {*starts}
-    assert len(starts) == 1
+        assert {await run.result(timeout="20s") for run in runs} == {7}
+    assert starts == [7]
+    with pytest.raises(Conflict, match="another input_payload"):
+        await order.submit(8)
 
 
 async def test_only_the_categories_named_are_tried_again(fabric: FlowFabric) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 from flowfabric.config import Settings, StoreUrl
 from tests.rotation import on_stores
 
-SERVED: Final = on_stores(["sqlite"], ["valkey", "valkey-cluster"])
+SERVED: Final = on_stores(["sqlite"], ["postgres", "valkey", "valkey-cluster"])
 
 
 def in_memory() -> Settings:

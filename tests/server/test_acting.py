@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
+from uuid import uuid4
 
 import pytest
 
+from flowfabric.operations.nouns import DECLARED
 from tests.server.driving import WORKER, Served, fence
 from tests.server.samples import EXECUTION
+from tests.server.test_budgets import make
 
 
 @pytest.mark.parametrize(
@@ -244,3 +247,60 @@ async def test_a_grant_reserves_the_best_work_of_a_lane(served: Served) -> None:
     other = {**body, "worker_id": "someone"}
     assert await served.refused(path, other) == (400, "invalid_input")
     assert WORKER["worker_id"] == "pool"
+
+
+# Changes that leave no line in the audit log: what programs and workers do all the time. The event
+# log has them.
+UNAUDITED = {
+    *("submit", "submit_many", "submit_graph", "create_flow", "add_member", "signal"),
+    *("children_flow", "report_progress", "watch"),
+    *("report_usage", "report_usages", "reserve", "commit_reservation", "cancel_reservation"),
+    *("register_worker", "heartbeat", "leave", "claim", "claim_grant", "claim_granted", "renew"),
+    *("finish", "suspend", "create_waitpoint", "append_frames", "append_journal", "report_gone"),
+}
+# Those whose use case writes the line, because only it knows what was done.
+AUDITED_INSIDE = {
+    *("resume", "revoke_lease", "approve", "rotate_waitpoint_hmac_secret"),
+    *("create_token", "revoke_token"),
+}
+
+
+def test_whatever_else_changes_something_is_audited() -> None:
+    changes = [one for one in DECLARED if one.method != "GET"]
+    silent = {one.name for one in changes if not one.terms.audit}
+    assert silent == UNAUDITED | AUDITED_INSIDE
+
+
+async def test_changes_of_limits_tags_and_flows_are_audited(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = await served.submit()
+    flow_id = str(uuid4())
+    await served.done("POST /v1/flows", {"flow_id": flow_id, "flow_kind": "etl"})
+    caplog.set_level(logging.INFO, "flowfabric.audit")
+    budget = await make(served)
+    made = await served.done("POST /v1/quotas", {"max_concurrent": 1})
+    tags = {"tags": {"app.team": "red"}}
+    await served.done(f"PUT /v1/executions/{own}/tags", tags)
+    await served.done(f"PUT /v1/flows/{flow_id}/tags", tags)
+    lines = [one.getMessage() for one in caplog.records if one.name == "flowfabric.audit"]
+    told = {line.partition(" ")[0]: line for line in lines}
+    assert list(told) == [
+        "budget_created",
+        "quota_created",
+        "execution_tags_changed",
+        "flow_tags_changed",
+    ]
+    assert budget in told["budget_created"]
+    assert made["quota_policy_id"] in told["quota_created"]
+    assert own in told["execution_tags_changed"]
+    assert "red" not in "".join(lines)
+
+
+@pytest.mark.parametrize("source", ["flow_cascade", "system_timeout", "anybody", "x" * 5_000])
+async def test_a_cancel_names_who_a_caller_can_be(source: str, served: Served) -> None:
+    own = await served.submit()
+    body = {"reason": "x", "source": source}
+    line = f"POST /v1/executions/{own}/cancel"
+    assert await served.refused(line, body) == (400, "invalid_input")
+    assert await served.done(f"GET /v1/executions/{own}/state") == "waiting"

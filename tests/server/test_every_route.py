@@ -11,7 +11,14 @@ import msgspec
 import pytest
 
 from flowfabric.config import Settings
-from flowfabric.errors import FlowFabricError, ResourceExhausted, TransportFault, Unavailable
+from flowfabric.errors import (
+    Corruption,
+    FlowFabricError,
+    ResourceExhausted,
+    StoreTimeout,
+    TransportFault,
+    Unavailable,
+)
 from flowfabric.server import Http
 from flowfabric.server.replies import Reply
 from flowfabric.server.route import Route
@@ -149,3 +156,25 @@ async def test_what_begins_during_a_drain_is_503_but_for_what_workers_hand_in(
     assert (await served.call("GET /readyz")).json()["failing"] == ["draining"]
     assert (await served.call("GET /healthz")).status_code == 200
     assert (await served.call("GET /metrics")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        (TransportFault("valkey 10.0.0.5:6379 closed the connection", context="claim"), 503),
+        (StoreTimeout("postgres db.internal: no answer"), 503),
+        (Corruption("/var/lib/flowfabric.db: malformed; restore a backup"), 500),
+        (ResourceExhausted("disk: no room to write /var/lib/x.db", resource="disk"), 429),
+    ],
+)
+async def test_a_fault_of_the_store_names_no_host_and_no_file(
+    fault: FlowFabricError, status: int, served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    (route,) = (one for one in ROUTES if one.name == "describe_execution")
+    async with handled(served, route, fault) as answer:
+        assert answer.status_code == status
+        assert answer.json()["kind"] == fault.code
+        for word in ("10.0.0.5", "db.internal", "/var/lib"):
+            assert word not in answer.text
+    # The operator finds it in the log.
+    assert fault.detail in caplog.text

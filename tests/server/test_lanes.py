@@ -42,7 +42,8 @@ async def test_queues_show_what_waits_for_whom(served: Served) -> None:
     told = sorted((one["capabilities"], one["depth"]) for one in seen["queues"])
     assert told == [([], 1), (["gpu"], 1)]
     for one in seen["queues"]:
-        assert set(one) == {"requirement_set", "capabilities", "depth", "oldest_waiting_ms"}
+        names = {"requirement_set", "kind", "capabilities", "depth", "oldest_waiting_ms"}
+        assert set(one) == names
         assert one["oldest_waiting_ms"] >= 0
 
 

@@ -350,3 +350,31 @@ async def test_a_path_id_that_the_body_contradicts_is_refused(served: Served) ->
     assert answer.status_code == 400
     assert "path execution_id does not match body execution_id" in answer.json()["error"]
     await served.done(f"POST /v1/executions/{own}/cancel", {**body, "execution_id": own})
+
+
+SUBMISSION = {"lane_id": "default", "execution_kind": "x"}
+POLICY = {"retry_policy": {"max_retries": 3, "backoff": {"type": "fixed", "delay_ms": 500}}}
+
+
+@pytest.mark.parametrize(
+    ("line", "body"),
+    [
+        ("POST /v1/executions", {**SUBMISSION, "policy": POLICY, "namespace": None}),
+        (
+            "POST /v1/executions:batch",
+            {"executions": [{**SUBMISSION, "policy": POLICY, "namespace": None}]},
+        ),
+        (
+            "POST /v1/flows:submit",
+            {"nodes": [{**SUBMISSION, "name": "a", "policy": POLICY, "tags": None}]},
+        ),
+        (
+            "PUT /v1/schedules/nightly",
+            {"kind": "x", "every_ms": 60_000, "policy": POLICY, "cron": None},
+        ),
+    ],
+)
+async def test_a_null_beside_a_policy_is_the_same_as_absent(
+    line: str, body: dict[str, Any], served: Served
+) -> None:
+    await served.done(line, body)

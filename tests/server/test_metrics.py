@@ -31,6 +31,8 @@ Scenario = Callable[[Served], Awaitable[None]]
 SCENARIOS: dict[str, tuple[Scenario, str, tuple[str, ...], float]] = {}
 # What no other store has to mend; see the last tests.
 ONLY_ON_VALKEY = {"ff_doorbell_reconnects_total", "ff_function_reload_total"}
+# What no other store waits for; see tests/integration/test_postgres_log.py.
+ONLY_ON_POSTGRES = {"ff_event_log_lag_seconds"}
 
 
 async def figures(served: Served) -> Figures:
@@ -346,7 +348,7 @@ def test_every_metric_has_its_scenario() -> None:
         f"{one.name}_total" if one.type == "counter" else one.name
         for one in Metrics().registry.collect()
     }
-    assert set(SCENARIOS) | ONLY_ON_VALKEY == families
+    assert set(SCENARIOS) | ONLY_ON_VALKEY | ONLY_ON_POSTGRES == families
 
 
 async def test_a_fault_of_a_visit_is_an_error_of_its_duty(

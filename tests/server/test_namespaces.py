@@ -1,9 +1,14 @@
 """Tokens of some namespaces: what they may do there, and that they see nothing else."""
 
+from base64 import b64decode
 from typing import Any
 
 import pytest
 
+from flowfabric.core.sealing import seal
+from flowfabric.operations.declaration import Operation
+from flowfabric.operations.nouns import DECLARED
+from flowfabric.server.operations import is_sealed
 from flowfabric.server.route import Route
 from flowfabric.server.routes import ROUTES
 from tests.server.conftest import Serve
@@ -11,6 +16,7 @@ from tests.server.driving import WORKER, Served, fence
 from tests.server.events import EventSource
 from tests.server.samples import UUID, path_of
 from tests.server.test_budgets import make
+from tests.server.test_owners import new_flow
 from tests.server.tokens import bearer, token
 
 ALPHA = bearer("alpha")
@@ -141,11 +147,13 @@ async def test_an_item_of_another_namespace_is_an_error_of_its_own(shared: Serve
     complete = {"outcome": {"type": "complete"}, "op": "o"}
     renewal = {"worker_instance_id": "pool-1", "namespace": "alpha", "lease_ms": 5_000}
     frames = {"attempt_index": 0, "frames": [{"frame_type": "x", "payload": ""}]}
+    step = {"entry": {"name": "s", "seq": 0, "digest": "", "outcome": ""}}
     budget_id = await make(shared, namespace="alpha")
     usage = {"budget_id": budget_id, "dimensions": {"tokens": 1}}
     calls: list[tuple[str, dict[str, Any]]] = [
         ("renew", {**renewal, "items": [foreign, own]}),
         ("frames", {"items": [{**foreign, **frames}, {**own, **frames}]}),
+        ("journal", {"items": [{**foreign, **step}, {**own, **step}]}),
         ("usage", {"items": [{**foreign, **usage}, {**own, **usage}]}),
         ("finish", {"items": [{**foreign, **complete}, {**own, **complete}]}),
     ]
@@ -154,11 +162,6 @@ async def test_an_item_of_another_namespace_is_an_error_of_its_own(shared: Serve
         refused, mine = done["items"]
         assert refused["error"]["kind"] == "execution_not_found", name
         assert mine.get("error", {}).get("kind") != "execution_not_found", name
-    journal = {**foreign, "entries": [{"name": "s", "seq": 0, "digest": "", "outcome": ""}]}
-    assert await shared.refused("POST /v1/worker/journal", journal, headers=ALPHA) == (
-        404,
-        "execution_not_found",
-    )
 
 
 async def test_a_batch_creates_only_in_the_tokens_namespaces(shared: Served) -> None:
@@ -170,3 +173,64 @@ async def test_a_batch_creates_only_in_the_tokens_namespaces(shared: Served) -> 
     first, second = done["items"]
     assert first["ok"]["outcome"] == "created"
     assert second["error"]["kind"] == "forbidden"
+
+
+SEALED = [one for one in DECLARED if is_sealed(one)]
+
+
+def test_listings_of_what_is_visible_have_sealed_cursors() -> None:
+    assert {one.name for one in SEALED} == {
+        "search",
+        "list_executions",
+        "list_expired_leases",
+        "list_flows",
+        "search_flows",
+        "list_schedules",
+        "list_tokens",
+    }
+
+
+async def _listed(served: Served, path: str, **params: str) -> tuple[list[str], list[str]]:
+    """The items of all pages as text, and their cursors."""
+    items, cursors = list[str](), [""]
+    while not items or cursors[-1]:
+        asked = {"limit": "1", **params} | ({"cursor": cursors[-1]} if cursors[-1] else {})
+        page = await served.done(f"GET {path}", params=asked, headers=ALPHA)
+        items += map(str, page["items"])
+        cursors.append(page.get("next_cursor", ""))
+        if not cursors[-1]:
+            break
+    return items, cursors[1:-1]
+
+
+async def test_a_cursor_shows_nothing_and_leads_on(shared: Served) -> None:
+    """In one partition, so that pages stop at what is not visible."""
+    flow_of = {name: await new_flow(shared, name) for name in ("alpha", "beta")}
+    ids: dict[str, list[str]] = {"alpha": [], "beta": []}
+    for at in range(8):
+        for name, known in ids.items():
+            one = f"{{fp:7}}:{at:08x}-0000-4000-8000-{'a' if name == 'alpha' else 'b':0>12}"
+            known.append(await shared.submit(namespace=name, execution_id=one))
+    for path in ("/v1/partitions/7/executions", "/v1/executions/search"):
+        items, cursors = await _listed(shared, path)
+        assert cursors
+        assert all(any(own in item for item in items) for own in ids["alpha"])
+        for cursor in cursors:
+            shown = cursor + str(b64decode(cursor + "=" * (-len(cursor) % 4), b"-_"))
+            assert not any(one[7:] in shown for one in [*ids["alpha"], *ids["beta"]])
+    items, _ = await _listed(shared, "/v1/flows/search")
+    assert [flow_of["alpha"] in item for item in items] == [True]
+
+
+@pytest.mark.parametrize("declared", SEALED, ids=lambda one: one.name)
+async def test_a_cursor_that_was_not_sealed_for_this_list_is_refused(
+    declared: Operation[..., Any], shared: Served
+) -> None:
+    path = declared.path.replace("{partition}", "7")
+    ring = await shared.application.services.engine.keys.ring()
+    foreign = seal(ring, "another", ABSENT)
+    own = seal(ring, declared.name, ABSENT)
+    for cursor in (ABSENT, UUID, "AAAA", foreign, own[:-2], own[1:], own + "AAAA"):
+        params = {"cursor": cursor} | ({"namespace": "alpha"} if "leases" in path else {})
+        answer = await shared.call(f"GET {path}", params=params, headers=ALPHA)
+        assert (answer.status_code, answer.json()["kind"]) == (400, "invalid_input"), cursor

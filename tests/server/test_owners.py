@@ -124,12 +124,20 @@ async def test_what_is_of_another_namespace_is_refused(
     for item in named.get(declared.owners.batch, ()):
         in_items |= {one for one, _ in declared.owners.of_item(item)}
     owned = in_items | {one for one, _ in declared.owners.of(named)}
+    before = await shown(served, foreign)
     for one in owned:
         answer = await status(served, declared, {**own, one.kind: foreign[one.kind]})
         expected = {refusal(declared, other, in_items) for other in owned if other.kind == one.kind}
         assert answer in expected, one
+    assert await shown(served, foreign) == before
     refused = await status(served, declared, own) == 403
     assert refused is (declared.terms.owner == STORE)
+
+
+async def shown(served: Served, things: dict[str, str]) -> list[Any]:
+    """What a caller who may see everything is shown of these things."""
+    paths = [f"/v1/{kind}s/{things[kind]}" for kind in ("execution", "flow", "budget")]
+    return [await served.done(f"GET {path}", headers=bearer("all")) for path in paths]
 
 
 def refusal(declared: Operation[..., Any], owned: Owned, in_items: set[Owned]) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 from flowfabric.core.flow_checks import CycleSearch
 from flowfabric.engine.flows import edges
+from flowfabric.errors import ERRORS
 from tests.clock import VirtualClock
 from tests.server.conftest import Serve
 from tests.server.driving import Served
@@ -75,7 +76,7 @@ async def test_a_flow_cancelled_while_it_is_submitted_takes_no_more(
     async def cancelled_behind(items: Any) -> Any:
         answers = await create(items)
         monkeypatch.undo()
-        await engine.flow_cancels.cancel_flow(items[0].flow.flow_id, "cancel_all", "enough")
+        await engine.flow_operators.cancel_flow(items[0].flow.flow_id, "cancel_all", "enough")
         return answers
 
     monkeypatch.setattr(backend, "create_graph", cancelled_behind)
@@ -291,7 +292,7 @@ def a_waitpoint(held: dict[str, Any]) -> dict[str, Any]:
 
 def a_journal(held: dict[str, Any]) -> dict[str, Any]:
     entry = {"name": "step", "seq": 0, "digest": "00" * 32, "outcome": ""}
-    return {**held, "entries": [entry]}
+    return {"items": [{**held, "entry": entry}]}
 
 
 HELD = pytest.mark.parametrize(
@@ -303,6 +304,17 @@ HELD = pytest.mark.parametrize(
     ],
 )
 BodyOf = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+async def refusal(served: Served, line: str, body: dict[str, Any]) -> tuple[int, str]:
+    """The refusal of a request, or of the only item in it."""
+    if "items" not in body:
+        return await served.refused(line, body)
+    (item,) = (await served.done(line, body))["items"]
+    kind = item["error"]["kind"]
+    status = ERRORS[kind].status
+    assert status is not None
+    return status, kind
 
 
 @HELD
@@ -318,11 +330,11 @@ async def test_a_fence_is_whole_and_the_present_one(
         ({**held, "execution_id": EXECUTION}, (404, "execution_not_found")),
     ]
     for fence, expected in refused:
-        assert await served.refused(line, body_of(fence)) == expected, fence
+        assert await refusal(served, line, body_of(fence)) == expected, fence
     await served.done(f"POST /v1/executions/{held['execution_id']}/revoke-lease")
-    assert await served.refused(line, body_of(held)) == (409, "lease_revoked")
+    assert await refusal(served, line, body_of(held)) == (409, "lease_revoked")
     await served.done(f"POST /v1/executions/{held['execution_id']}/cancel", {"reason": "x"})
-    assert await served.refused(line, body_of(held)) == (409, "execution_not_active")
+    assert await refusal(served, line, body_of(held)) == (409, "execution_not_active")
 
 
 @HELD
@@ -331,7 +343,7 @@ async def test_a_lease_that_ran_out_is_told(
 ) -> None:
     held = await still.held()
     clock.advance(60_000)
-    assert await still.refused(line, body_of(held)) == (409, "lease_expired")
+    assert await refusal(still, line, body_of(held)) == (409, "lease_expired")
 
 
 async def test_waitpoints_of_a_suspend_are_looked_at(still: Served, clock: VirtualClock) -> None:

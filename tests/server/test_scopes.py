@@ -34,10 +34,12 @@ AGREED = {
     (ADMIN,): (
         "hold release set_priority resume revoke_lease reclaim waitpoint_token"
         " create_budget reset_budget create_quota set_lane rotate_waitpoint_hmac_secret"
+        " create_token list_tokens revoke_token"
     ),
     (WORKER,): (
-        "register_worker heartbeat leave claim claim_grant claim_granted renew finish suspend"
-        " create_waitpoint append_frames append_journal report_usages"
+        "children_flow"
+        " register_worker heartbeat leave report_gone claim claim_grant claim_granted renew finish"
+        " suspend create_waitpoint append_frames append_journal report_usages report_progress watch"
         " report_usage reserve commit_reservation cancel_reservation"
     ),
     (APPROVE,): "approve",

@@ -92,7 +92,10 @@ async def test_a_store_that_does_not_answer_is_not_healthy(
     monkeypatch.setattr(served.application.services.engine.deps.store.backend, "ping", fail)
     health = await served.call("GET /healthz")
     assert health.status_code == 503
-    assert health.json()["error"] == "backend (ping): connection lost"
+    assert (
+        health.json()["error"]
+        == "backend (ping): The connection to the store failed or broke: try again."
+    )
     ready = await served.call("GET /readyz")
     assert (ready.status_code, ready.json()["failing"]) == (503, ["store"])
 

@@ -241,21 +241,22 @@ async def test_steps_are_recorded_once(served: Served) -> None:
     held = await served.held()
     entry = {"name": "step", "seq": 0, "digest": "ab", "outcome": "aGk="}
     path = "POST /v1/worker/journal"
-    first = await served.done(path, {**held, "entries": [entry]})
+    first = await served.done(path, {"items": [{**held, "entry": entry}]})
     assert first["items"] == [{"ok": {"stored": True}}]
     entries = [entry, {**entry, "digest": "cd"}, {**entry, "seq": 1}]
-    again = await served.done(path, {**held, "entries": entries})
-    same, other, new = again["items"]
+    items = [{**held, "entry": one} for one in entries]
+    items.append({**items[0], "lease_epoch": 9})
+    again = await served.done(path, {"items": items})
+    same, other, new, refused = again["items"]
     assert base64.b64decode(same["ok"]["outcome"]) == b"hi"
     assert same["ok"]["stored"] is False
     assert other["error"]["kind"] == "nondeterminism"
     assert new == {"ok": {"stored": True}}
+    assert refused["error"]["kind"] == "stale_lease"
     own = held["execution_id"]
     page = await served.done(f"GET /v1/executions/{own}/journal?limit=1")
     rest = await served.done(f"GET /v1/executions/{own}/journal?after={page['next_cursor']}")
     assert [one["seq"] for one in page["items"] + rest["items"]] == [0, 1]
-    stale = {**held, "lease_epoch": 9, "entries": [entry]}
-    assert await served.refused(path, stale) == (409, "stale_lease")
 
 
 async def test_usage_of_an_unknown_budget_is_an_error_of_its_item(served: Served) -> None:

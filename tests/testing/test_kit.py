@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from flowfabric import Context, ExecutionFailed
+from flowfabric import BudgetExceeded, Context, ExecutionFailed
 from flowfabric.testing import Kit, VirtualClock, crash_everywhere
 from flowfabric.worker.session import Session
 
@@ -181,6 +181,63 @@ async def test_a_durable_handler_may_die_in_any_of_its_turns(fabric: Kit) -> Non
     killed_later = [ways for ways in entered.values() if "reclaim" in ways[ways.index("resumed") :]]
     assert len(killed_later) > 10
     await fabric.assert_spent("purse", coins=2 * len(entered))
+
+
+async def test_a_caught_failure_stays_what_it_was_wherever_the_handler_dies(fabric: Kit) -> None:
+    observed: dict[str, list[str]] = {}
+
+    async def pay(order: str) -> str:
+        seen = observed.setdefault(order, [])
+        seen.append("pay")
+        if seen.count("pay") % 2:
+            raise ValueError("declined")
+        return "paid"
+
+    async def tell(order: str, text: str) -> str:
+        observed[order].append("tell")
+        return text
+
+    @fabric.task
+    async def broken() -> None:
+        raise ValueError("broken")
+
+    @fabric.task(budget="purse")
+    async def order(ctx: Context) -> list[object]:
+        own = ctx.info.execution_id
+        try:
+            outcome = await ctx.step("pay", pay, own)
+        except ValueError as fault:
+            outcome = str(fault)
+        told = await ctx.step("tell", tell, own, outcome)
+        refused = []
+        try:
+            await ctx.call(broken)
+        except ExecutionFailed:
+            refused.append("child")
+        try:
+            async with ctx.reserve(coins=100):
+                refused.append("nothing")
+        except BudgetExceeded:
+            refused.append("reservation")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(ctx.step("fails", _fails))
+                group.create_task(ctx.step("hangs", asyncio.Event().wait))
+        except* ValueError:
+            refused.append("group")
+        await ctx.sleep("1h")
+        return [told == outcome, *refused]
+
+    await fabric.budget("purse", hard={"coins": 10})
+    found = await crash_everywhere(fabric, order)
+    assert found == [True, "child", "reservation", "group"]
+    assert len(observed) > 15
+    for seen in observed.values():
+        assert "pay" not in seen[seen.index("tell") :], seen
+
+
+async def _fails() -> None:
+    raise ValueError("fails")
 
 
 async def test_a_step_that_is_done_again_is_found_out(

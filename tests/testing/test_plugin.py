@@ -5,20 +5,32 @@ import asyncio
 import sys
 from pathlib import Path
 
-_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "test-tasks.md"
+_PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+
+
+def blocks_of(page: str) -> list[str]:
+    parts = (_PAGES / page).read_text().split("```python\n")[1:]
+    return [part.partition("```")[0] for part in parts]
 
 
 async def test_the_page_for_newcomers_works_without_any_setup(tmp_path: Path) -> None:
     """The first block of code as it stands there: no marker, no configuration."""
-    code = _PAGE.read_text().partition("```python\n")[2].partition("```")[0]
-    (tmp_path / "test_reminder.py").write_text(code)
+    await passes(tmp_path, blocks_of("test-tasks.md")[:1], 1)
+
+
+async def test_the_page_about_cancelling_works(tmp_path: Path) -> None:
+    await passes(tmp_path, blocks_of("cancel-work.md"), 4)
+
+
+async def passes(tmp_path: Path, blocks: list[str], tests: int) -> None:
+    (tmp_path / "test_page.py").write_text("\n".join(blocks))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_reminder.py"),
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"),
         cwd=tmp_path,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
     told, _ = await process.communicate()
     assert process.returncode == 0, told.decode()
-    assert "1 passed" in told.decode()
+    assert f"{tests} passed" in told.decode()

@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.app import close_engine, duties_of, open_engine
+from flowfabric.backend.types import EventFilter
 from flowfabric.config import Address, Settings, StoreUrl, settings_from, token_digest
+from flowfabric.core.retention import LogLimits
 from flowfabric.core.scopes import SCOPES
-from flowfabric.errors import InvalidInput
+from flowfabric.duties.retention import Retention
+from flowfabric.errors import InvalidInput, PayloadTooLarge
+from flowfabric.operations.executions import Executions, Submission
 from flowfabric.server.boot import dev
 
 DIGEST = "ab" * 32
@@ -181,19 +186,36 @@ def test_an_unknown_option_of_a_store_is_refused(url: str, known: str) -> None:
 
 
 def test_the_one_token_has_every_scope_and_is_kept_as_its_digest() -> None:
-    settings = settings_from({"FF_API_TOKEN": "secret-token"})
+    settings = settings_from({"FF_API_TOKEN": "secret-token-0123"})
     (token,) = settings.tokens
-    assert (token.digest, token.scopes) == (token_digest("secret-token"), SCOPES)
+    assert (token.digest, token.scopes) == (token_digest("secret-token-0123"), SCOPES)
     assert token.namespaces is None
-    assert "secret-token" not in repr(settings)
+    assert "secret-token-0123" not in repr(settings)
     assert token.digest not in repr(settings)
 
 
-@pytest.mark.parametrize("text", ["two words", "ümlaut", "tab\tbed"])
+@pytest.mark.parametrize(
+    "text", ["two words, long enough", "ümlaut-ümlaut-ümlaut", "tab\tbed", "short-0123456789"[:15]]
+)
 def test_a_token_that_cannot_be_sent_is_refused_without_being_shown(text: str) -> None:
     (problem,) = problems_of({"FF_API_TOKEN": text})
     assert problem.startswith("invalid value for FF_API_TOKEN: ")
     assert text not in problem
+
+
+@pytest.mark.parametrize("text", ["aa" * 31, "xy" * 32, "aa" * 32 + ",", "a" * 65])
+def test_a_key_of_the_store_that_is_too_short_is_refused_without_being_shown(text: str) -> None:
+    (problem,) = problems_of({"FF_STORE_KEY": text})
+    assert problem == (
+        "invalid value for FF_STORE_KEY: "
+        "expected keys of 64 hex digits or more, separated by commas"
+    )
+
+
+def test_keys_of_the_store_are_read_and_never_shown() -> None:
+    settings = settings_from({"FF_STORE_KEY": f"{'Ab' * 32}, {'cd' * 40}"})
+    assert [one.reveal() for one in settings.store_keys.keys] == ["ab" * 32, "cd" * 40]
+    assert "abab" not in repr(settings)
 
 
 def test_a_file_speaks_where_the_environment_is_silent(tmp_path: Path) -> None:
@@ -262,3 +284,38 @@ def test_trying_out_needs_nothing() -> None:
     assert (settings.listen.host, settings.listen.port) == ("127.0.0.1", 0)
     assert settings.tokens == ()
     assert dev(Settings(lanes=("x",))).lanes == ("x",)
+
+
+def test_limits_of_the_log_and_of_payloads_are_settings() -> None:
+    given = settings_from(
+        {"FF_LOG_RETENTION_S": "60", "FF_LOG_ENTRIES": "10", "FF_MAX_PAYLOAD_BYTES": "100"}
+    )
+    assert (given.log_limits, given.max_payload_bytes) == (LogLimits(60_000, 10), 100)
+    assert settings_from({"FF_LOG_ENTRIES": "10"}).log_limits == LogLimits(keep=10)
+    for name in ("FF_LOG_RETENTION_S", "FF_LOG_ENTRIES", "FF_MAX_PAYLOAD_BYTES"):
+        for text in ("0", "-1", "x", "1.5"):
+            (problem,) = problems_of({name: text})
+            assert problem.startswith(f"invalid value for {name}: expected an integer in 1..")
+    assert len(problems_of({"FF_MAX_PAYLOAD_BYTES": "1048577"})) == 1
+
+
+async def test_limits_of_the_settings_reach_the_engine_and_retention(tmp_path: Path) -> None:
+    settings = settings_from(
+        {"FF_BACKEND": "memory", "FF_LOG_ENTRIES": "1", "FF_MAX_PAYLOAD_BYTES": "3"}
+    )
+    engine = await open_engine(settings)
+    with pytest.raises(PayloadTooLarge, match="at most 3 bytes"):
+        await engine.executions.create(Submission(kind="k", input=b"1234"))
+    for _ in range(3):
+        made = await engine.executions.create(Submission(kind="k", input=b"123"))
+        await engine.use_case(Executions.cancel)(made.execution_id, "unwanted")
+    (retention,) = [
+        loop.duty for loop in duties_of(engine, settings).loops if isinstance(loop.duty, Retention)
+    ]
+    backend = engine.deps.store.backend
+    oldest = await backend.cursor("oldest")
+    assert len((await backend.events(oldest, EventFilter(), 10)).events) >= 3
+    await retention.visit()
+    oldest = await backend.cursor("oldest")
+    assert len((await backend.events(oldest, EventFilter(), 10)).events) == 1
+    await close_engine(engine)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flowfabric.engine.audit import audit
+from flowfabric.errors import InvalidInput
 from flowfabric.telemetry import logs
 
 Lines = Callable[[], list[dict[str, Any]]]
@@ -17,7 +18,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Lines]:
     """What is logged during a test; the loggers are as before afterwards."""
     root = logging.getLogger()
-    names = ("", "flowfabric.audit", "httpx")
+    names = ("", "flowfabric.audit")
     before = list(root.handlers), [logging.getLogger(name).level for name in names]
     yield lambda: [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     root.handlers[:] = before[0]
@@ -59,3 +60,18 @@ def test_the_audit_trail_is_written_whatever_the_level(written: Lines) -> None:
     audit("lease_revoked", execution_id="x")
     (line,) = written()
     assert (line["audit"], line["execution_id"]) == ("lease_revoked", "x")
+
+
+def test_a_value_can_neither_forge_a_line_nor_steer_a_terminal(
+    written: Lines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = '\x1b[2J\x9b31m\x7f\u2028\u202e"}\n{"level": "error"}'
+    logs.write_logs()
+    logging.getLogger("flowfabric.x").warning("%s", hostile, extra={"lane": hostile})
+    logging.getLogger("flowfabric.x").warning("%s", InvalidInput(hostile))
+    raw = capsys.readouterr().err
+    assert raw.isascii()
+    assert not set(raw) & set("\x1b\x7f")
+    first, second = map(json.loads, raw.splitlines())
+    assert (first["message"], first["lane"]) == (hostile, hostile)
+    assert "\n" not in second["message"]

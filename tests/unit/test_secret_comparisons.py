@@ -18,15 +18,17 @@ _WORDS = re.compile(
 _COMPARING = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 # The same words for things that are no credentials: digests that name the content of steps and
-# graphs, the marks that distinct signals leave in a condition, and a path as it came.
+# graphs, the marks that distinct signals leave in a condition, a path as it came, ids of tokens.
 HARMLESS = {
-    ("backend/reference/create_graph.py", "found.digest != graph.flow.digest"),
+    ("backend/reference/flows.py", "found.digest != graph.flow.digest"),
     ("engine/flows/graphs.py", "stored.digest != chunk.flow.digest"),
     ("backend/reference/journal.py", "stored.digest != entry.digest"),
     ("engine/attempts/journals.py", "before.digest == entry.digest"),
     ("worker/session.py", "entry.digest != digest"),
     ("core/conditions.py", "token not in held"),
-    ("server/http.py", "request.raw_path != _METRICS"),
+    ("server/http.py", "raw_path != _METRICS"),
+    ("engine/api_tokens.py", "one.token_id > cursor"),
+    ("engine/api_tokens.py", "one.token_id == token_id"),
 }
 
 

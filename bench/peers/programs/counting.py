@@ -13,6 +13,8 @@ TASKS = int(os.environ.get("PEERS_TASKS", "0"))
 SECONDS = float(os.environ.get("PEERS_SECONDS", "60"))
 PORT = os.environ.get("PEERS_PORT", "")
 REDIS_URL = f"redis://127.0.0.1:{PORT}/0"
+# The store of FlowFabric, and the database of queues on Postgres.
+URL = os.environ.get("PEERS_URL", "")
 # How many tasks a worker has under way at once, where that can be chosen.
 CONCURRENCY = 64
 

@@ -4,16 +4,14 @@ import asyncio
 
 import uvloop
 
-from bench.peers.programs.counting import PORT, batches, main, ran
+from bench.peers.programs.counting import URL, batches, main, ran
 from flowfabric import FlowFabric
 from flowfabric.config import Settings
 from flowfabric.core.tokens import Secret
 
 BATCH = 1_000
 
-fabric = FlowFabric(
-    f"valkey://127.0.0.1:{PORT}", settings=Settings(waitpoint_secret=Secret("5e" * 32))
-)
+fabric = FlowFabric(URL, settings=Settings(waitpoint_secret=Secret("5e" * 32)))
 
 
 @fabric.task(name="noop")

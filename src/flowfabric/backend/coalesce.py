@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
 from flowfabric.backend.base import Answered, Backend
@@ -51,6 +52,8 @@ MOST_ITEMS: Final = 200
 MOST_CLAIMS: Final = 100
 MOST_READS: Final = 1_000
 MOST_RANGES: Final = 100
+# Of reads, which are made once for all who ask for the same.
+_ANY: Final = 100_000
 
 _Place = Callable[[I], object]
 _Waiting = tuple[I, asyncio.Future[A]]
@@ -82,7 +85,7 @@ class Gatherer(Generic[I, A]):
         # One task for each full batch, so that a later item does not overtake an earlier one.
         if batch is None or len(batch) == self._most:
             batch = self._open[place] = []
-            self._in_flight[id(batch)] = loop.create_task(self._flush(place, batch))
+            self._in_flight[id(batch)] = loop.create_task(self._send(self._run, batch, place))
         batch.append((item, future))
         return future
 
@@ -99,12 +102,6 @@ class Gatherer(Generic[I, A]):
         if isinstance(answer, FlowFabricError):
             raise answer
         return answer
-
-    async def _flush(self, place: object, batch: list[_Waiting[I, A]]) -> None:
-        """At the end of the turn, with as many as go together."""
-        if self._open.get(place) is batch:
-            del self._open[place]
-        await self._send(self._run, batch)
 
     async def submit_all(self, items: Sequence[Answered[I]]) -> list[Answered[A]]:
         """What somebody has gathered already, with one answer or error for each; an item that is an
@@ -126,8 +123,13 @@ class Gatherer(Generic[I, A]):
                 answers += [fault] * len(part)
         return [answers]
 
-    async def _send(self, run: _Run[Any, Any], batch: list[_Waiting[Any, Any]]) -> None:
-        """Everybody who still waits then gets the answer of their item."""
+    async def _send(
+        self, run: _Run[Any, Any], batch: list[_Waiting[Any, Any]], place: object = None
+    ) -> None:
+        """At the end of the turn, with as many as go together. Everybody who still waits then gets
+        the answer of their item."""
+        if self._open.get(place) is batch:
+            del self._open[place]
         try:
             answers = await run([item for item, _ in batch])
         except BaseException as fault:
@@ -188,7 +190,7 @@ class Store:
             backend.append, most, at(lambda one: one.execution_id)
         ).submit
         self.frames = Gatherer[FrameRange, FramePage](
-            _each_once(backend.frames), MOST_RANGES, at(lambda one: one.execution_id)
+            _each_once(backend.frames, MOST_RANGES), _ANY, at(lambda one: one.execution_id)
         ).submit
         self.journal = Gatherer[JournalAppend, Journaled | Refused](
             backend.journal, most, at(lambda one: one.execution_id)
@@ -236,7 +238,7 @@ class Store:
         gatherer = self._reads.get(include)
         if gatherer is None:
             gatherer = self._reads[include] = Gatherer(
-                self._read_with(include), MOST_READS, self._place(lambda wanted: wanted[0])
+                self._read_with(include), _ANY, self._place(lambda wanted: wanted[0])
             )
         return gatherer.submit((execution_id, documents))
 
@@ -246,18 +248,26 @@ class Store:
             for execution_id, documents in wanted:
                 if documents:
                     named.setdefault(execution_id, set()).update(documents)
-            ids = [execution_id for execution_id, _ in wanted]
-            return [*await self.backend.read(ids, include, named)]
+
+            async def read(ids: Sequence[str]) -> list[Answered[Seen | None]]:
+                return [*await self.backend.read(ids, include, named)]
+
+            return await _each_once(read, MOST_READS)([one for one, _ in wanted])
 
         return run
 
 
-def _each_once(run: _Run[I, A]) -> _Run[I, A]:
-    """Reads that many ask for at once are made once: all tails of a stream wake together."""
+def _each_once(run: _Run[I, A], most: int) -> _Run[I, A]:
+    """Reads that many ask for at once are made once: all who follow one thing wake together."""
 
     async def run_once(items: Sequence[I]) -> list[Answered[A]]:
         asked = list(dict.fromkeys(items))
-        answers = dict(zip(asked, await run(asked), strict=True))
-        return [answers[item] for item in items]
+        if len(asked) <= most:
+            answers = await run(asked)
+        else:
+            parts = (asked[at : at + most] for at in range(0, len(asked), most))
+            answers = list(chain.from_iterable(await asyncio.gather(*map(run, parts))))
+        found = dict(zip(asked, answers, strict=True))
+        return [found[item] for item in items]
 
     return run_once

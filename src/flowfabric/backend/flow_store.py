@@ -1,16 +1,20 @@
 """The part of the protocol that is about flows: whole graphs, edits, settling, and their reads."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from flowfabric.backend.limit_store import Answered
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.new_execution import NewGraph
 from flowfabric.core.plan import FlowAnswer, FlowPlan
 from flowfabric.core.record import Record
 from flowfabric.core.states import State
+from flowfabric.errors import FlowFabricError
+
+T = TypeVar("T")
+# One answer of a batch, or the error that belongs to that item alone.
+Answered: TypeAlias = T | FlowFabricError
 
 
 class GraphCreated(msgspec.Struct, frozen=True):
@@ -41,9 +45,11 @@ class MemberPlace(msgspec.Struct, frozen=True):
 
 
 class MemberQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Members of a flow behind `after`, in these states only if any are named."""
+    """Members of a flow behind `after`, in these states only if any are named; with a parent its
+    children, in whatever state."""
 
     flow_id: str
+    parent_id: str = ""
     after: tuple[int, str] | None = None
     states: tuple[State, ...] = ()
     limit: int = 1_000
@@ -65,19 +71,19 @@ class FlowStore(Protocol):
     What a step may not do for its bound is remembered on the flow and done by `settle`."""
 
     async def create_graph(
-        self, items: Sequence[NewGraph]
+        self, items: Sequence[NewGraph], /
     ) -> list[Answered[GraphCreated | GraphRefused]]:
         """Write a whole graph, or one chunk of it; what is there already stays."""
         ...
 
-    async def apply_flows(self, plans: Sequence[FlowPlan]) -> list[Answered[FlowAnswer]]: ...
+    async def apply_flows(self, plans: Sequence[FlowPlan], /) -> list[Answered[FlowAnswer]]: ...
 
-    async def settle(self, flow_ids: Sequence[str]) -> list[Answered[bool]]:
+    async def settle(self, flow_ids: Sequence[str], /) -> list[Answered[bool]]:
         """Go on with what bounded steps left over on these flows, cancels included; whether
         another such step would do more."""
         ...
 
-    async def flows(self, ids: Sequence[str]) -> list[Flow | None]: ...
+    async def flows(self, ids: Sequence[str], /) -> list[Flow | None]: ...
 
     async def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
         """Flows of a partition by id, behind `after`."""
@@ -92,6 +98,6 @@ class FlowStore(Protocol):
 
     async def members(self, query: MemberQuery) -> list[MemberPlace]: ...
 
-    async def edges(self, queries: Sequence[EdgeQuery]) -> list[tuple[Edge, ...]]: ...
+    async def edges(self, queries: Sequence[EdgeQuery], /) -> list[tuple[Edge, ...]]: ...
 
-    async def groups(self, targets: Sequence[str]) -> list[Group | None]: ...
+    async def groups(self, targets: Sequence[str], /) -> list[Group | None]: ...

@@ -117,7 +117,11 @@ class _Observed:
         self, name: str, method: Callable[..., Awaitable[Any]]
     ) -> Callable[..., Awaitable[Any]]:
         async def call(*args: Any, **named: Any) -> Any:
-            return await self._call(name, method(*args, **named))
+            try:
+                return await method(*args, **named)
+            except FlowFabricError as fault:
+                self._observer.store_call_failed(name, fault.code)
+                raise
 
         return call
 

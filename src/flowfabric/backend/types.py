@@ -38,7 +38,8 @@ CreateAnswer = Created | Duplicate | FlowRefused
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Ask for the best waiting records of some lanes, for the requirement sets a worker meets.
+    """Ask for the best waiting records of some lanes, for the requirement sets a worker meets and
+    the kinds it runs: their ids, or None for every kind.
 
     `ids` are fresh (lease id, attempt id) pairs, one per record asked for; a store invents nothing.
     Inputs that do not fit into `room` bytes any more are left out.
@@ -49,6 +50,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     namespace: str
     lanes: tuple[str, ...]
     sets: tuple[str, ...]
+    kinds: frozenset[str] | None = None
     ids: tuple[tuple[str, str], ...]
     lease_for: int
     mode: Literal["take", "reserve"] = "take"
@@ -266,9 +268,12 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     worker_id: str
     lanes: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
+    # None when it runs every kind.
+    kinds: tuple[str, ...] | None = None
     ttl_ms: int
     registered_at: int = 0
     last_heartbeat_at: int = 0
+    process: str = ""
 
 
 class Registered(msgspec.Struct, frozen=True):
@@ -338,11 +343,13 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """How much waits in one lane for one requirement set, and the best rank there."""
+    """How much waits in one queue of a lane, and the best rank there. `kind` is that of its first
+    record; empty when somebody took that one meanwhile."""
 
     req_set: str
     depth: int
     best_rank: int
+    kind: str = ""
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):

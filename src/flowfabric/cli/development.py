@@ -38,7 +38,7 @@ class Development:
     def begin(self, url: str) -> None:
         """The server is up."""
         store = self._settings.store
-        show.console.print(f"[bold]FlowFabric[/] on {store.scheme} {store.path}".rstrip())
+        show.line(show.text("FlowFabric", "bold"), f"on {store.scheme} {store.path}".rstrip())
         show.facts([("api", url), ("docs", f"{url}/docs"), ("metrics", f"{url}/metrics")])
         self._companion = asyncio.ensure_future(self._accompany(url))
 
@@ -59,13 +59,13 @@ class Development:
                 await self._start("flowfabric.cli", "worker", self._app.target, "--reload", *where)
             if self._app.is_sample:
                 await self._start("flowfabric.demo", url)
-            show.console.print(_HINTS if self._app.is_sample else _PLAIN_HINTS)
+            show.lines(_HINTS if self._app.is_sample else _PLAIN_HINTS)
             await watching
         except Unavailable:
             # The server stops, and this with it.
             return
         except FlowFabricError as fault:
-            show.console.print(f"what happens cannot be shown: {fault}", style="yellow")
+            show.line(f"what happens cannot be shown: {fault}", style="yellow")
         finally:
             watching.cancel()
 

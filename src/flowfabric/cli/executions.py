@@ -56,7 +56,7 @@ def submit(
         idempotency_key=key,
         tags=_tags(tag or []),
         creator="cli",
-        policy=_policy(retries),
+        policy={"retry_policy": {"max_retries": retries}} if retries else None,
     )
 
     async def question(admin: Admin) -> tuple[Submitted, Any]:
@@ -68,17 +68,13 @@ def submit(
     if json:
         show.as_json(ended if wait else answer)
     else:
-        show.console.print(answer.execution_id)
+        show.line(answer.execution_id)
         if not answer.is_new:
-            show.console.print("the key was known: nothing new was submitted", style="yellow")
+            show.line("the key was known: nothing new was submitted", style="yellow")
         if ended is not None:
-            show.console.print(show.state(ended.state), show.body(ended.result) or ended.reason)
+            show.line(show.state(ended.state), show.body(ended.result) or ended.reason)
     if wait and ended is not None and ended.state != "completed":
         raise typer.Exit(1)
-
-
-def _policy(retries: int) -> dict[str, object] | None:
-    return {"retry_policy": {"max_retries": retries}} if retries else None
 
 
 def _payload(text: str) -> bytes:
@@ -125,6 +121,7 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
             ("state", show.state(found.public_state)),
             ("lane", f"{found.namespace}/{found.lane_id}"),
             ("flow", found.flow_id),
+            ("parent", found.parent_id),
             ("waits for", found.blocking_detail),
             ("held by", _holder(found)),
             ("progress", _progress(found)),
@@ -134,8 +131,16 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
             ("result", show.body(result)),
         ]
     )
+    if found.children:
+        show.line()
+        show.table(
+            ["child", "state"],
+            ((one.execution_id, show.state(one.public_state)) for one in found.children),
+        )
+    if found.more_children:
+        show.line("and more children; see all members of the flow")
     if attempts.attempts:
-        show.console.print()
+        show.line()
         show.table(
             ["attempt", "type", "state", "worker", "started", "failure"],
             (
@@ -151,8 +156,8 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
             ),
         )
     if trace:
-        show.console.print()
-        show.console.print(trace.rstrip(), markup=False)
+        show.line()
+        show.lines(trace.rstrip())
 
 
 def _holder(found: ExecutionInfo) -> str:
@@ -212,7 +217,7 @@ def cancel(
 ) -> None:
     """Cancel an execution, whatever it is doing."""
     done = ask(url, lambda admin: admin.cancel(execution_id, reason or "cancelled from the shell"))
-    show.as_json(done) if json else show.console.print(show.state(done.public_state))
+    show.as_json(done) if json else show.line(show.state(done.public_state))
 
 
 @app.command()
@@ -221,7 +226,7 @@ def replay(
 ) -> None:
     """Run an execution again that has ended."""
     done = ask(url, lambda admin: admin.replay(execution_id, reason, "cli"))
-    show.as_json(done) if json else show.console.print(show.state(done.public_state))
+    show.as_json(done) if json else show.line(show.state(done.public_state))
 
 
 @app.command()
@@ -232,22 +237,22 @@ def explain(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False)
         show.as_json(found)
         return
     verdict = "running" if found.running else "not running" if found.blockers else "waits its turn"
-    show.console.print(show.state(found.public_state), f"· {verdict}")
+    show.line(show.state(found.public_state), f"· {verdict}")
     for blocker in found.blockers:
         until = f", until {show.instant(blocker.until)}" if blocker.until else ""
-        show.console.print(f"  {blocker.code}: {blocker.detail}{until}")
+        show.line(f"  {blocker.code}: {blocker.detail}{until}")
     if found.queue is not None:
         place = found.queue
-        show.console.print(
+        show.line(
             f"  lane {place.lane_id}: {place.ahead} ahead, {place.capable_workers} of"
             f" {place.live_workers} live workers could run it"
         )
     if found.next_timer is not None:
-        show.console.print(f"  next: {found.next_timer.what} {show.instant(found.next_timer.at)}")
+        show.line(f"  next: {found.next_timer.what} {show.instant(found.next_timer.at)}")
     if found.last_failure is not None:
-        show.console.print(f"  last failure: {found.last_failure.reason.partition(chr(10))[0]}")
+        show.line(f"  last failure: {found.last_failure.reason.partition(chr(10))[0]}")
     for hint in found.hints:
-        show.console.print(f"  try: {hint}", style="bright_black")
+        show.line(f"  try: {hint}", style="bright_black")
 
 
 @app.command()
@@ -262,4 +267,4 @@ async def _tail(execution_id: str, url: str, json: bool) -> None:
             if json:
                 show.as_json(frame)
             else:
-                show.console.print(show.body(frame.payload), markup=False)
+                show.lines(show.body(frame.payload))

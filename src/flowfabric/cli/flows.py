@@ -27,7 +27,11 @@ def flow(
         bool, typer.Option("--cancel", help="Cancel it and all its members.")
     ] = False,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Run again what ended badly, and what it held up.")
+        bool,
+        typer.Option(
+            "--replay",
+            help="Run failed members again, and those that were skipped because of them.",
+        ),
     ] = False,
     reason: Reason = "",
     url: Url = DEFAULT_URL,
@@ -37,24 +41,24 @@ def flow(
     if cancel:
         why = reason or "cancelled"
         done = ask(url, lambda admin: admin.cancel_flow(flow_id, reason=why, wait=True))
-        show.as_json(done) if json else show.console.print("cancelled")
+        show.as_json(done) if json else show.line("cancelled")
         return
     if replay:
         again = ask(
             url, lambda admin: admin.replay_flow(flow_id, reason=reason, requested_by="cli")
         )
-        show.as_json(again) if json else show.console.print(f"{len(again.items)} replayed")
+        show.as_json(again) if json else show.line(f"{len(again.items)} replayed")
         return
     found, members = ask(url, lambda admin: _picture(admin, flow_id))
     if json:
         show.as_json({"flow": found, "members": members})
         return
     counted = f"{found.members['completed']} of {found.total_members} completed"
-    show.console.print(f"{found.flow_kind}  {found.public_flow_state}  {counted}", style="bold")
+    show.line(f"{found.flow_kind}  {found.public_flow_state}  {counted}", style="bold")
     for line in lines(members):
-        show.console.print(line)
+        show.line(line)
     if found.total_members > len(members):
-        show.console.print(f"… and {found.total_members - len(members)} more", style="bright_black")
+        show.line(f"… and {found.total_members - len(members)} more", style="bright_black")
 
 
 async def _picture(admin: Admin, flow_id: str) -> tuple[FlowSnapshot, list["DrawnMember"]]:
@@ -64,11 +68,11 @@ async def _picture(admin: Admin, flow_id: str) -> tuple[FlowSnapshot, list["Draw
     )
     members = (await admin.search(query)).items
     after = await _sources(admin, flow_id)
-    many = Counter(one.execution_kind for one in members)
+    kinds = Counter(one.execution_kind for one in members)
     return found, [
         DrawnMember(
             one.execution_id,
-            _name(one, many),
+            _name(one, kinds),
             one.public_state,
             tuple(after.get(one.execution_id, ())),
         )
@@ -76,14 +80,14 @@ async def _picture(admin: Admin, flow_id: str) -> tuple[FlowSnapshot, list["Draw
     ]
 
 
-def _name(one: FoundExecution, many: Counter[str]) -> str:
-    """The kind; where several are of it, with the end of the id."""
+def _name(one: FoundExecution, kinds: Counter[str]) -> str:
+    """The kind; with the end of the id where several members are of this kind."""
     kind = one.execution_kind or "execution"
-    return f"{kind} {one.execution_id[-6:]}" if many[one.execution_kind] > 1 else kind
+    return f"{kind} {one.execution_id[-6:]}" if kinds[one.execution_kind] > 1 else kind
 
 
 async def _sources(admin: Admin, flow_id: str) -> dict[str, list[str]]:
-    """Which members come right before each."""
+    """The members that each waits for."""
     found: dict[str, list[str]] = {}
     async for edge in edges_of(admin, flow_id):
         found.setdefault(edge.downstream_execution_id, []).append(edge.upstream_execution_id)
@@ -111,18 +115,18 @@ class DrawnMember(msgspec.Struct, frozen=True):
 
 
 def depths(members: Sequence[DrawnMember]) -> Mapping[str, int]:
-    """How many members lie before each on its longest way; a graph has no cycles."""
+    """For each member the length of the longest path that leads to it; a graph has no cycles."""
     known = {one.execution_id: one for one in members}
     found: dict[str, int] = {}
-    open_ = list(reversed(members))
-    while open_:
-        one = open_[-1]
+    stack = list(reversed(members))
+    while stack:
+        one = stack[-1]
         sources = [known[source] for source in one.after if source in known]
         missing = [source for source in sources if source.execution_id not in found]
         if missing and one.execution_id not in found:
-            open_ += missing
+            stack += missing
             continue
-        open_.pop()
+        stack.pop()
         before = (found[source.execution_id] + 1 for source in sources)
         found[one.execution_id] = max(before, default=0)
     return found
@@ -137,11 +141,11 @@ def lines(members: Sequence[DrawnMember]) -> list[Text]:
 
 def _line(one: DrawnMember, depth: int, names: Mapping[str, str]) -> Text:
     colour = show.COLOURS.get(one.state, "")
-    line = Text("  " * depth)
-    line.append(MARKS.get(one.state, "○") + " ", style=colour)
-    line.append(one.name, style="bold")
-    line.append(f"  {one.state}", style=colour)
+    line = show.text("  " * depth)
+    line.append(show.text(MARKS.get(one.state, "○") + " ", colour))
+    line.append(show.text(one.name, "bold"))
+    line.append(show.text(f"  {one.state}", colour))
     if one.after:
         after = ", ".join(names.get(source, "…") for source in one.after)
-        line.append(f"  after {after}", style="bright_black")
+        line.append(show.text(f"  after {after}", "bright_black"))
     return line

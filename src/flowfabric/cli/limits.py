@@ -33,7 +33,7 @@ def lanes(
         changed = ask(
             url, lambda admin: admin.set_lane(lane, namespace, state=state, lane_shards=shards)
         )
-        show.as_json(changed) if json else show.console.print(f"{lane} is {changed.state}")
+        show.as_json(changed) if json else show.line(f"{lane} is {changed.state}")
         return
     found = ask(url, lambda admin: counted_lanes(admin, namespace, lane))
     if json:
@@ -117,4 +117,4 @@ def budget(
         ),
     )
     if found.breach_count:
-        show.console.print(f"closed {found.breach_count} times", style="red")
+        show.line(f"closed {found.breach_count} times", style="red")

@@ -54,7 +54,7 @@ async def _watch(execution_id: str | None, namespace: str, url: str, json: bool)
             cursor = page.next_cursor
             for event in page.items:
                 if execution_id in (None, _subject(event)):
-                    show.as_json(event) if json else show.console.print(_line(event))
+                    show.as_json(event) if json else show.line(_line(event))
                 if isinstance(event, CompletionEvent) and event.execution_id == execution_id:
                     return
 
@@ -63,10 +63,12 @@ async def _print_newest(admin: Admin, namespace: str) -> None:
     """Where the newest executions stand, so that one submitted a moment ago is seen."""
     found = await admin.search(Search(namespace=namespace, limit=_NEWEST))
     for one in reversed(found.items):
-        line = Text(show.instant(one.created_at)[11:] + "  ", style="bright_black")
-        line.append(f"{one.execution_kind:<11}")
-        line.append(f"{one.public_state:<18}", style=show.COLOURS.get(one.public_state, ""))
-        show.console.print(line.append(one.execution_id))
+        show.line(
+            show.text(show.instant(one.created_at)[11:] + " ", "bright_black"),
+            f"{one.execution_kind:<10}",
+            show.text(f"{one.public_state:<17}", show.COLOURS.get(one.public_state, "")),
+            one.execution_id,
+        )
 
 
 async def follow(url: str) -> None:
@@ -76,18 +78,19 @@ async def follow(url: str) -> None:
 
 async def _has_ended(admin: Admin, execution_id: str, json: bool) -> bool:
     state = await admin.state(execution_id)
-    show.as_json({"state": state}) if json else show.console.print(show.state(state))
+    show.as_json({"state": state}) if json else show.line(show.state(state))
     return state in FINAL
 
 
 def _line(event: Event) -> Text:
     what = next((found for name in _WHAT if (found := getattr(event, name, ""))), "")
-    line = Text(show.instant(getattr(event, "at", 0))[11:] + "  ", style="bright_black")
-    line.append(f"{event.family:<11}")
-    line.append(f"{what:<18}", style=show.COLOURS.get(_as_state(what), ""))
-    line.append(_subject(event) or getattr(event, "flow_id", ""))
-    if isinstance(event, LeaseEvent) and event.worker_instance_id:
-        line.append(f"  {event.worker_instance_id}", style="bright_black")
+    line = show.text(show.instant(getattr(event, "at", 0))[11:] + "  ", "bright_black")
+    line.append(show.text(f"{event.family:<11}"))
+    line.append(show.text(f"{what:<18}", show.COLOURS.get(_as_state(what), "")))
+    line.append(show.text(_subject(event) or getattr(event, "flow_id", "")))
+    if isinstance(event, LeaseEvent):
+        about = filter(None, (event.worker_instance_id, event.reason))
+        line.append(show.text("".join(f"  {one}" for one in about), "bright_black"))
     return line
 
 
@@ -125,15 +128,16 @@ async def _top(namespace: str, url: str) -> None:
 
 
 def _screen(lanes: Any, workers: Any, namespace: str) -> Group:
-    left = Table(title=f"lanes of {namespace}", title_justify="left", box=None)
+    left = Table(title=show.text(f"lanes of {namespace}"), title_justify="left", box=None)
     for column in ("lane", "state", *COUNTED):
         left.add_column(column)
     for lane, counts in lanes:
         numbers = (str(counts.get(name, 0)) for name in COUNTED)
-        left.add_row(lane.lane_id, lane.state, *numbers)
+        left.add_row(show.text(lane.lane_id), lane.state, *numbers)
     right = Table(title=f"{len(workers.items)} workers", title_justify="left", box=None)
     for column in ("instance", "lanes", "capabilities"):
         right.add_column(column)
     for one in workers.items:
-        right.add_row(one.worker_instance_id, ", ".join(one.lanes), ", ".join(one.capabilities))
-    return Group(left, Text(), right)
+        cells = (one.worker_instance_id, ", ".join(one.lanes), ", ".join(one.capabilities))
+        right.add_row(*map(show.text, cells))
+    return Group(left, "", right)

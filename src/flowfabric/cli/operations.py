@@ -2,9 +2,9 @@
 
 import os
 import secrets
+import shlex
 import sqlite3
 import time
-from collections.abc import Awaitable
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -33,7 +33,7 @@ from flowfabric.operations.store import NewSecret
 app = typer.Typer()
 
 _SLOW_CLOCK_MS: Final = 2_000
-_MARKS: Final = {"ok": "[green]ok[/]  ", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
+_COLOURS: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Finding(msgspec.Struct, frozen=True):
     advice: str = ""
 
 
-def _store_of(url: str) -> StoreUrl:
+def store_of(url: str) -> StoreUrl:
     try:
         store = parse_store_url(url)
     except FlowFabricError as fault:
@@ -64,14 +64,14 @@ def migrate(
 ) -> None:
     """Bring the layout of a store to this release; a SQLite file is also brought there when it is
     opened."""
-    from flowfabric.app import close_engine, migrations_of, open_engine
+    from flowfabric.app import migrate_store, migrations_of
 
-    settings = msgspec.structs.replace(own_settings(), store=_store_of(url))
+    settings = msgspec.structs.replace(own_settings(), store=store_of(url))
 
     async def bring() -> list[str]:
         steps = migrations_of(settings)
         if not dry_run:
-            await close_engine(await open_engine(settings))
+            await migrate_store(settings)
         return steps
 
     steps = run_command(bring())
@@ -79,9 +79,9 @@ def migrate(
         show.as_json({"steps": steps, "applied": not dry_run})
         return
     for step in steps:
-        show.console.print(f"{'would apply' if dry_run else 'applied'} {step}")
+        show.line(f"{'would apply' if dry_run else 'applied'} {step}")
     if not steps:
-        show.console.print("up to date")
+        show.line("up to date")
 
 
 @app.command()
@@ -97,7 +97,7 @@ def verify(
     Valkey let nothing else run meanwhile."""
     from flowfabric.app import verified
 
-    settings = msgspec.structs.replace(own_settings(), store=_store_of(url))
+    settings = msgspec.structs.replace(own_settings(), store=store_of(url))
     with show.console.status("verifying") if not json else show.console.capture():
         found = run_command(verified(settings, repairs=repair, deep=deep))
     if json:
@@ -120,9 +120,9 @@ def doctor(namespace: Namespace = "default", url: Url = DEFAULT_URL, json: Json 
         show.as_json(findings)
     else:
         for one in findings:
-            show.console.print(f"{_MARKS[one.level]}  {one.what}")
+            show.line(show.text(f"{one.level:<5}", _COLOURS[one.level]), one.what)
             if one.advice:
-                show.console.print(f"      {one.advice}", style="bright_black")
+                show.line(f"      {one.advice}", style="bright_black")
     if any(one.level == "fail" for one in findings):
         raise typer.Exit(1)
 
@@ -132,6 +132,8 @@ async def _examined(url: str, namespace: str) -> list[Finding]:
     try:
         async with connected(url) as place:
             findings += await _asked(place.admin, namespace)
+            findings += _of_database(url)
+            findings += _of_signing_keys(url)
     except UnsupportedStore:
         raise
     except FlowFabricError as fault:
@@ -141,6 +143,26 @@ async def _examined(url: str, namespace: str) -> list[Finding]:
             Finding("fail", f"{display_url(url)}: {fault}", f"{start}, or name another: --url")
         )
     return findings
+
+
+def _of_database(url: str) -> list[Finding]:
+    if url.partition(":")[0] in SERVER_SCHEMES:
+        return []
+    from flowfabric.app import database_findings
+
+    settings = msgspec.structs.replace(own_settings(), store=parse_store_url(url))
+    return [Finding("warn", what, advice) for what, advice in database_findings(settings)]
+
+
+def _of_signing_keys(url: str) -> list[Finding]:
+    """Whether a store that was opened here has its signing keys encrypted."""
+    scheme = url.partition(":")[0]
+    if scheme in (*SERVER_SCHEMES, "memory"):
+        return []
+    if own_settings().store_keys:
+        return [Finding("ok", "signing keys: encrypted in the store")]
+    what = "signing keys: in the clear in the store"
+    return [Finding("ok", what, "FF_STORE_KEY encrypts them; see the reference of the settings")]
 
 
 def _settings() -> Finding:
@@ -202,10 +224,10 @@ def rotate_key(
     if json:
         show.as_json({"rotated": done, "secret": text} if generate else done)
         return
-    show.console.print(f"signing with {done.new_kid}")
+    show.line(f"signing with {done.new_kid}")
     if generate:
-        show.console.print(f"FF_WAITPOINT_HMAC_SECRET={text}", markup=False)
-        show.console.print("keep it: it is not shown again; set it on every server", style="yellow")
+        show.line(f"FF_WAITPOINT_HMAC_SECRET={text}")
+        show.line("keep it: it is not shown again; set it on every server", style="yellow")
 
 
 @app.command()
@@ -214,8 +236,12 @@ def backup(
     url: Url = DEFAULT_URL,
     json: Json = False,
 ) -> None:
-    """Copy a SQLite store while it is in use."""
-    store = _store_of(url)
+    """Copy a SQLite store while it is in use; for Postgres, print the command that does it."""
+    store = store_of(url)
+    if store.scheme == "postgres":
+        command = _dump_command(store, target)
+        show.as_json({"command": command}) if json else show.line(command)
+        return
     if store.scheme != "sqlite":
         fail(f"{store.scheme} has its own tools for backups; this copies SQLite files")
     if target.exists():
@@ -224,22 +250,30 @@ def backup(
         fail(f"{store.path}: there is no such file")
     run_command(_copied(store.path, target))
     size = target.stat().st_size
-    show.as_json({"path": str(target), "bytes": size}) if json else show.console.print(
+    show.as_json({"path": str(target), "bytes": size}) if json else show.line(
         f"{target}: {size:,} bytes"
     )
 
 
-def _copied(source: str, target: Path) -> Awaitable[None]:
-    async def copy() -> None:
-        try:
-            # For its owner only from the first byte: it holds payloads and the signing key.
-            os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-            with (
-                closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as reading,
-                closing(sqlite3.connect(target)) as writing,
-            ):
-                reading.backup(writing)
-        except (sqlite3.Error, OSError) as fault:
-            fail(f"backup: {fault}")
+def _dump_command(store: StoreUrl, target: Path) -> str:
+    """Without the password, which pg_dump asks for or reads from PGPASSWORD."""
+    words = [
+        *("pg_dump", "--format=custom", f"--schema={store.options.get('schema', 'flowfabric')}"),
+        *(f"--host={store.host}", f"--port={store.port}", f"--dbname={store.path}"),
+        *([f"--username={store.user}"] if store.user else []),
+        f"--file={target}",
+    ]
+    return shlex.join(words)
 
-    return copy()
+
+async def _copied(source: str, target: Path) -> None:
+    try:
+        # For its owner only from the first byte: it holds payloads and the signing key.
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        with (
+            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as reading,
+            closing(sqlite3.connect(target)) as writing,
+        ):
+            reading.backup(writing)
+    except (sqlite3.Error, OSError) as fault:
+        fail(f"backup: {fault}")

@@ -41,17 +41,13 @@ def approve(
     decision = Approval(
         signal_name="rejected" if reject else "approved",
         source_identity=name or getpass.getuser(),
-        payload=_payload(comment),
+        payload=msgspec.json.encode({"comment": comment}) if comment else None,
     )
     done = ask(url, lambda admin: admin.approve(chosen, waitpoint, decision))
     if json:
         show.as_json(done)
     else:
-        show.console.print(f"{decision.signal_name} as {decision.source_identity}")
-
-
-def _payload(comment: str) -> bytes | None:
-    return msgspec.json.encode({"comment": comment}) if comment else None
+        show.line(f"{decision.signal_name} as {decision.source_identity}")
 
 
 def _choose(url: str, namespace: str) -> str:
@@ -111,6 +107,6 @@ def signal(
     if json:
         show.as_json(done)
     elif isinstance(done, Accepted):
-        show.console.print(f"accepted: {done.effect}")
+        show.line(f"accepted: {done.effect}")
     else:
-        show.console.print("a repeat: the first one counted", style="yellow")
+        show.line("a repeat: the first one counted", style="yellow")

@@ -7,7 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from flowfabric.cli import executions, flows, limits, live, operations, people, serving, show
+from flowfabric.cli import (
+    executions,
+    flows,
+    limits,
+    live,
+    moving,
+    operations,
+    people,
+    serving,
+    show,
+    tokens,
+)
 from flowfabric.cli.target import DEFAULT_URL, Json, Url, ask
 from flowfabric.operations.declaration import Operation, plain_type
 from flowfabric.operations.nouns import DECLARED
@@ -31,7 +42,7 @@ def command_of(declared: Operation[..., Any]) -> Callable[..., None]:
         if json:
             show.as_json(answer)
         else:
-            show.console.print(_line(declared, answer, arguments), markup=False)
+            show.line(_line(declared, answer, arguments))
 
     run.__doc__ = declared.summary
     run.__annotations__ = {}
@@ -68,8 +79,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for part in (serving, executions, people, live, flows, limits, operations):
+for part in (serving, executions, people, live, flows, limits, operations, moving):
     app.registered_commands += part.app.registered_commands
+app.add_typer(tokens.app)
 for one in DECLARED:
     if one.terms.command:
         app.command(one.terms.command)(command_of(one))

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import msgspec
 import typer
@@ -26,8 +26,13 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 SAMPLE = "flowfabric.demo.app:fabric"
+Config = Annotated[Path | None, typer.Option("--config", help="A TOML file of settings.")]
 Target = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="Where the FlowFabric object is.")
+]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"],
+    typer.Option("--log-level", envvar="FF_LOG_LEVEL", help="What to log, from this level on."),
 ]
 
 
@@ -36,19 +41,15 @@ def _settings(file: Path | None) -> Settings:
         return settings_from(file=file)
     except FlowFabricError as fault:
         problems = fault.details.get("problems")
-        fail("\nerror: ".join(map(str, problems)) if isinstance(problems, tuple) else fault.detail)
+        fail(*(map(str, problems) if isinstance(problems, tuple) else (fault.detail,)))
 
 
 @app.command()
-def server(
-    config: Annotated[
-        Path | None, typer.Option("--config", help="A TOML file of settings.")
-    ] = None,
-) -> None:
+def server(config: Config = None, log_level: LogLevel = "info") -> None:
     """Serve the REST API, configured by FF_* variables."""
     from flowfabric.server.run import serve
 
-    write_logs()
+    write_logs(log_level)
     _run(serve(_settings(config)))
 
 
@@ -59,14 +60,14 @@ def dev(
     ] = "",
     sample: Annotated[bool, typer.Option("--sample", help="Run the sample app.")] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65_535)] = 9090,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="A TOML file of settings.")
-    ] = None,
+    config: Config = None,
 ) -> None:
     """Store, server, duties and, for an app, its worker, in one command."""
     from flowfabric.server.run import serve
 
-    settings = msgspec.structs.replace(_settings(config), listen=Address("127.0.0.1", port))
+    settings = msgspec.structs.replace(
+        _settings(config), listen=Address("127.0.0.1", port), generates_secret=True
+    )
     named = _named_store(target) if target else None
     if named not in (None, settings.store):
         _refuse_store(target, named, settings.store)
@@ -88,7 +89,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     try:
         uvloop.run(work)
     except FlowFabricError as fault:
-        fail(str(fault), code_of(fault))
+        fail(str(fault), code=code_of(fault))
     except OSError as fault:
         fail(f"cannot listen: {fault}; choose another port with --port")
 
@@ -124,6 +125,7 @@ def worker(
             show_default=DEFAULT_URL,
         ),
     ] = None,
+    log_level: LogLevel = "info",
 ) -> None:
     """Run the tasks of an app."""
     if reload:
@@ -133,7 +135,7 @@ def worker(
     fabric = _loaded(target)
     if url and fabric.named_store not in (None, wanted := parse_store_url(url)):
         _refuse_store(target, fabric.named_store, wanted)
-    write_logs()
+    write_logs(log_level)
 
     async def run() -> None:
         at_work = fabric.worker(
@@ -145,7 +147,7 @@ def worker(
         )
         async with fabric:
             lanes = ", ".join(at_work.options.lanes)
-            show.console.print(
+            show.line(
                 f"worker of {target} on {fabric.where}, lanes {lanes}; Ctrl-C hands its work back"
             )
             await at_work.run()
@@ -170,7 +172,7 @@ def _metrics_of(fabric: "FlowFabric", port: int | None) -> Iterator[None]:
             served = stack.enter_context(serving_metrics(metrics, port))
         except OSError as fault:
             fail(f"cannot show metrics: {fault}; choose another --metrics-port")
-        show.console.print(f"metrics on http://{LOOPBACK}:{served}/metrics")
+        show.line(f"metrics on http://{LOOPBACK}:{served}/metrics")
         yield
 
 
@@ -193,7 +195,7 @@ def _refuse_store(target: str, named: StoreUrl | None, wanted: StoreUrl) -> NoRe
     fail(
         f"{target} works on {named.where}, not on {wanted.where}: write FlowFabric() without an"
         " address, or give that address with FF_URL",
-        2,
+        code=2,
     )
 
 

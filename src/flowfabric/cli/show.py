@@ -1,4 +1,5 @@
-"""How answers look: tables and colours for people, JSON for programs."""
+"""How answers look: tables and colours for people, JSON for programs. Every value is shown as plain
+text: markup means nothing, and control characters are escaped."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flowfabric.errors.plain import plain, plain_json, plain_lines
 from flowfabric.operations.answers import encode
 
 COLOURS: Final = {
@@ -29,18 +31,37 @@ COLOURS: Final = {
 # A pipe has no width of its own.
 _PIPE_WIDTH: Final = 200
 console: Final = Console(
-    highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _PIPE_WIDTH
+    highlight=False,
+    markup=False,
+    emoji=False,
+    soft_wrap=True,
+    width=None if sys.stdout.isatty() else _PIPE_WIDTH,
 )
 
 
 def as_json(answer: Any) -> None:
     """One line, so that it can be piped."""
-    sys.stdout.write(encode(answer).decode() + "\n")
+    sys.stdout.write(plain_json(encode(answer).decode()) + "\n")
     sys.stdout.flush()
 
 
-def state(text: str) -> Text:
-    return Text(text, style=COLOURS.get(text, ""))
+def text(value: object, style: str = "") -> Text:
+    """A value within a line. Only this module makes a `Text`."""
+    return Text(plain(str(value)), style=style)
+
+
+def line(*parts: object, style: str = "") -> None:
+    """Print one line, its parts with a space between."""
+    console.print(*(one if isinstance(one, Text) else text(one, style) for one in parts))
+
+
+def lines(value: str) -> None:
+    """Print a text that may have several lines."""
+    console.print(plain_lines(value))
+
+
+def state(value: str) -> Text:
+    return text(value, COLOURS.get(value, ""))
 
 
 def instant(ms: int | str | None) -> str:
@@ -57,16 +78,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], empty: str = "n
         drawn.add_column(column, no_wrap=True)
     drawn.add_column(columns[-1], overflow="fold")
     for row in rows:
-        drawn.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        drawn.add_row(*(cell if isinstance(cell, Text) else text(cell) for cell in row))
     console.print(drawn if drawn.row_count else Text(empty, style="bright_black"))
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:
-    """Names and values, those that are unset left out."""
+    """Names and values, those that are unset left out. A value may have several lines."""
     grid = Table.grid(padding=(0, 2))
     for name, value in pairs:
         if value not in (None, ""):
-            grid.add_row(Text(name, style="bold"), value if isinstance(value, Text) else str(value))
+            cell = value if isinstance(value, Text) else Text(plain_lines(str(value)))
+            grid.add_row(Text(name, style="bold"), cell)
     console.print(grid)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
 import typer
@@ -18,9 +18,13 @@ from flowfabric.config import (
 )
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import ConfigError, FlowFabricError, HttpError, Unreachable, UnsupportedStore
+from flowfabric.errors.plain import plain
 from flowfabric.fabric.admin import Admin
 from flowfabric.fabric.runs import Run
 from flowfabric.fabric.submitter import Submitter
+
+if TYPE_CHECKING:
+    from flowfabric.fabric.app import FlowFabric
 
 T = TypeVar("T")
 
@@ -49,17 +53,8 @@ async def _ask(url: str, question: Callable[[Admin], Awaitable[T]]) -> T:
         return await question(place.admin)
 
 
-class Place(Protocol):
-    """A server or a store, as commands see it."""
-
-    @property
-    def admin(self) -> Admin: ...
-
-    def run(self, execution_id: str) -> Run[Any]: ...
-
-
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Place]:
+async def connected(url: str) -> AsyncIterator["Server | FlowFabric"]:
     """The token comes from FF_API_TOKEN, never from an argument: those can be seen by others.
     Only the code that the address needs is loaded."""
     settings = settings_for(url, own_settings())
@@ -78,14 +73,14 @@ async def _server_at(url: str, token: Secret) -> AsyncIterator["Server"]:
     try:
         from flowfabric.client.operations import http_transport
         from flowfabric.client.rest import Rest
-        from flowfabric.client.waiting import Ends, HttpWaiter
+        from flowfabric.client.waiting import HttpWaiter
     except ModuleNotFoundError as fault:
         raise ConfigError(
             f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
         ) from None
     rest = Rest(url, token)
     try:
-        yield Server(Submitter(http_transport(rest), HttpWaiter(rest, Ends(rest))))
+        yield Server(Submitter(http_transport(rest), HttpWaiter(rest)))
     finally:
         await rest.close()
 
@@ -124,7 +119,7 @@ def run_command(work: Awaitable[T], url: str = "") -> T:
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except FlowFabricError as fault:
-        fail(_message(fault, url), code_of(fault))
+        fail(_message(fault, url), code=code_of(fault))
 
 
 async def _awaited(work: Awaitable[T]) -> T:
@@ -150,6 +145,6 @@ def code_of(fault: FlowFabricError) -> int:
     return 2 if isinstance(fault, UnsupportedStore) else 1
 
 
-def fail(line: str, code: int = 1) -> NoReturn:
-    sys.stderr.write(f"error: {line}\n")
+def fail(*lines: str, code: int = 1) -> NoReturn:
+    sys.stderr.writelines(f"error: {plain(line)}\n" for line in lines)
     raise typer.Exit(code)

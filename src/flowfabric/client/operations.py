@@ -56,7 +56,7 @@ def http_transport(rest: Rest) -> Transport:
 
 async def _ask(rest: Rest, declared: Operation[..., Any], request: Request) -> Any:
     response = await rest.fetch(request)
-    if response.status_code == _NO_CONTENT and _NO_CONTENT in declared.answers.by_status:
+    if response.status == _NO_CONTENT and _NO_CONTENT in declared.answers.by_status:
         return None
     try:
         return declared.answers.decode(response.content)

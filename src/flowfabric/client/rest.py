@@ -3,12 +3,12 @@
 import asyncio
 import random
 from typing import Any, Final, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-import httpx
 import msgspec
 
 from flowfabric.client.addresses import base_of, checked_token
+from flowfabric.client.http import Client, HttpClient, Message, RequestFailed, Response
 from flowfabric.core.backoff import Backoff
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import ApiError, FlowFabricError, HttpError, TryLater, Unreachable
@@ -19,13 +19,14 @@ from flowfabric.telemetry.traces import TRACEPARENT, Traces
 TIMEOUT_S: Final = 130.0
 # How much longer than the server waits its answer may take.
 WAIT_MARGIN_S: Final = 15.0
-CONNECT_S: Final = 10.0
 BACKOFF: Final = Backoff(0.1, 2.0)
 _TRIES: Final = 4
 _LONGEST_RETRY_AFTER_S: Final = 5.0
+_SUCCESS: Final = range(200, 300)
 _TOO_MANY: Final = 429
 _BUSY: Final = frozenset({_TOO_MANY, 502, 503, 504})
 _MAX_BODY: Final = 500
+_NO_HEADERS: Final[dict[str, str]] = {}
 _UNSET: Final = (None, "", ())
 _error_decoder: Final = msgspec.json.Decoder(ErrorBody)
 
@@ -73,17 +74,10 @@ def segment(text: str) -> str:
 class Rest:
     """A server by its address. The token is sent, and never shown."""
 
-    def __init__(
-        self, url: str, token: Secret, transport: httpx.AsyncBaseTransport | None = None
-    ) -> None:
+    def __init__(self, url: str, token: Secret, client: Client | None = None) -> None:
         self._url = base_of(url)
-        self._client = httpx.AsyncClient(
-            base_url=self._url,
-            headers=_headers(token),
-            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S),
-            transport=transport or Pools(),
-            trust_env=False,
-        )
+        self._client = client or HttpClient(self._url, _headers(token))
+        self._is_closed = False
         self._traces = Traces()
         # Waits outlast a failure only if the server has answered before: its address is right then.
         self.has_answered = False
@@ -92,11 +86,12 @@ class Rest:
         return f"Rest({self._url!r})"
 
     async def close(self) -> None:
-        await self._client.aclose()
+        self._is_closed = True
+        await self._client.close()
 
-    async def fetch(self, request: Request) -> httpx.Response:
+    async def fetch(self, request: Request) -> Response:
         """A response of success; any other is raised, after the retries that are allowed."""
-        if self._client.is_closed:
+        if self._is_closed:
             raise HttpError("the connection is closed")
         failures = 0
         while True:
@@ -108,35 +103,27 @@ class Rest:
                 raise answer.fault from answer.cause
             await asyncio.sleep(max(answer.wait_s, BACKOFF.pause_s(failures, random.random())))
 
-    async def _try(self, request: Request) -> "httpx.Response | _Refusal":
+    async def _try(self, request: Request) -> "Response | _Refusal":
         try:
-            response = await self._send(request)
-        except (httpx.HTTPError, httpx.InvalidURL) as cause:
-            fault = _fault_of(cause)
-            again = fault.retryable and (request.is_safe or _is_unsent(cause))
-            return _Refusal(fault, again, cause=cause)
+            response = await self._client.send(self._message(request), request.timeout_s)
+        except RequestFailed as cause:
+            may_repeat = request.is_safe or not cause.is_sent
+            return _Refusal(Unreachable(f"{self._url}: {cause}"), may_repeat, cause=cause)
         self.has_answered = True
-        if response.is_success:
+        if response.status in _SUCCESS:
             return response
         refusal = _refusal_of(response)
-        again = refusal.retryable and (request.is_safe or response.status_code == _TOO_MANY)
+        again = refusal.retryable and (request.is_safe or response.status == _TOO_MANY)
         return _Refusal(refusal, again, _retry_after(response))
 
-    async def _send(self, request: Request) -> httpx.Response:
-        body = request.body
-        return await self._client.request(
-            request.method,
-            request.path,
-            content=None if body is None else encode(body),
-            headers=self._own_headers(has_body=body is not None),
-            params={name: value for name, value in request.query.items() if value not in _UNSET},
-            timeout=httpx.Timeout(request.timeout_s, connect=CONNECT_S),
-        )
-
-    def _own_headers(self, *, has_body: bool) -> dict[str, str]:
-        headers = {"content-type": "application/json"} if has_body else {}
+    def _message(self, request: Request) -> Message:
+        target, body = request.path, request.body
+        query = {name: value for name, value in request.query.items() if value not in _UNSET}
+        if query:
+            target = f"{target}?{urlencode(query, doseq=True, quote_via=quote)}"
         trace = self._traces.current()
-        return headers | {TRACEPARENT: trace} if trace else headers
+        headers = {TRACEPARENT: trace} if trace else _NO_HEADERS
+        return Message(request.method, target, headers, None if body is None else encode(body))
 
 
 def _headers(token: Secret) -> dict[str, str]:
@@ -167,68 +154,18 @@ class _Refusal:
         self.cause = cause
 
 
-def _refusal_of(response: httpx.Response) -> FlowFabricError:
+def _refusal_of(response: Response) -> FlowFabricError:
     """The error in a response, as the class an engine in this process raises."""
-    status = response.status_code
+    status = response.status
     try:
         return error_of(_error_decoder.decode(response.content), status)
     except msgspec.MsgspecError:
         # Not a body of our server: most likely a proxy answered.
+        text = response.content[:_MAX_BODY].decode(errors="replace")
         unknown = TryLater if status in _BUSY else ApiError
-        return unknown(f"HTTP {status}", status=status, raw_body=response.text[:_MAX_BODY])
+        return unknown(f"HTTP {status}", status=status, raw_body=text)
 
 
-def _fault_of(fault: httpx.HTTPError | httpx.InvalidURL) -> HttpError:
-    kind = Unreachable if isinstance(fault, httpx.TransportError) else HttpError
-    return kind(f"{type(fault).__name__}: {fault}".rstrip(": "))
-
-
-def _is_unsent(fault: Exception) -> bool:
-    return isinstance(fault, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-
-
-def _retry_after(response: httpx.Response) -> float:
+def _retry_after(response: Response) -> float:
     text = response.headers.get("retry-after", "")
     return min(float(text), _LONGEST_RETRY_AFTER_S) if text.isdigit() else 0.0
-
-
-# ---- connection pools
-
-
-_LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-# Requests in flight in one pool before another pool is opened.
-_MOST_IN_POOL: Final = 8
-
-
-class Pools(httpx.AsyncBaseTransport):
-    """Many small pools: httpx looks at every connection of a pool before each request."""
-
-    def __init__(self) -> None:
-        self._trust = httpx.create_ssl_context(trust_env=False)
-        self._pools: list[_Pool] = []
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        pool = next((one for one in self._pools if one.in_flight < _MOST_IN_POOL), None)
-        pool = pool or self._new_pool()
-        pool.in_flight += 1
-        try:
-            return await pool.transport.handle_async_request(request)
-        finally:
-            pool.in_flight -= 1
-
-    def _new_pool(self) -> "_Pool":
-        transport = httpx.AsyncHTTPTransport(verify=self._trust, limits=_LIMITS, trust_env=False)
-        self._pools.append(_Pool(transport))
-        return self._pools[-1]
-
-    async def aclose(self) -> None:
-        for pool in self._pools:
-            await pool.transport.aclose()
-
-
-class _Pool:
-    __slots__ = ("in_flight", "transport")
-
-    def __init__(self, transport: httpx.AsyncHTTPTransport) -> None:
-        self.transport = transport
-        self.in_flight = 0

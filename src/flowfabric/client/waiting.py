@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Collection
 from typing import Final
 from urllib.parse import unquote
 
-import httpx
 from msgspec.structs import replace
 
+from flowfabric.client.http import Response
 from flowfabric.client.operations import http_transport
 from flowfabric.client.rest import BACKOFF, Rest, get_execution
 from flowfabric.core.plan import Family
@@ -44,9 +44,9 @@ _PAGE: Final = 256
 
 
 class HttpWaiter:
-    def __init__(self, rest: Rest, ends: "Ends") -> None:
-        self._rest = rest
-        self._ends = ends
+    def __init__(self, rest: Rest) -> None:
+        self.rest = rest
+        self._ends = Ends(rest)
         self._calls = Calls(http_transport(rest))
 
     async def call(self, submission: Submission) -> Ended:
@@ -55,7 +55,7 @@ class HttpWaiter:
         assert ended is not None
         return ended
 
-    async def wait_ended(self, execution_id: str, timeout_s: float | None) -> Ended | None:
+    async def wait_ended(self, execution_id: str, timeout_s: float | None = None) -> Ended | None:
         return await self._ends.wait(execution_id, timeout_s)
 
     async def tail(self, execution_id: str, attempt_index: int, asked: Tail) -> FramePage:
@@ -64,16 +64,16 @@ class HttpWaiter:
     async def events(
         self, families: Collection[Family], scope: EventScope, cursor: Cursor
     ) -> AsyncGenerator[Event, None]:
-        return await _Feed(self._rest, families, scope).begin(cursor)
+        return await _Feed(self.rest, families, scope).begin(cursor)
 
     async def result(self, execution_id: str) -> bytes | None:
         try:
-            return (await self._rest.fetch(get_execution(execution_id, "result"))).content
+            return (await self.rest.fetch(get_execution(execution_id, "result"))).content
         except NotFound:
             return None
 
     async def input(self, execution_id: str) -> bytes:
-        return (await self._rest.fetch(get_execution(execution_id, "input"))).content
+        return (await self.rest.fetch(get_execution(execution_id, "input"))).content
 
 
 def _may_recover(fault: FlowFabricError, rest: Rest) -> bool:
@@ -148,7 +148,7 @@ class Ends:
             return await self.look(execution_id, _TURN_MS if is_crowded else _WAIT_MS)
 
 
-def _completed(execution_id: str, response: httpx.Response) -> Ended:
+def _completed(execution_id: str, response: Response) -> Ended:
     return Ended(
         execution_id=execution_id,
         state="completed",

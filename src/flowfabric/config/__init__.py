@@ -5,13 +5,13 @@ from flowfabric.config.settings import (
     DEFAULT_PATH,
     SERVER_SCHEMES,
     Address,
-    ApiToken,
     Settings,
     StoreUrl,
     parse_store_url,
-    token_digest,
 )
+from flowfabric.core.api_tokens import ApiToken
 from flowfabric.core.duty_filter import DutyFilter
+from flowfabric.core.tokens import token_digest
 
 __all__ = [
     "DEFAULT_PATH",

@@ -12,17 +12,18 @@ import msgspec
 from flowfabric.config.settings import (
     DEFAULT_PATH,
     Address,
-    ApiToken,
     Settings,
     StoreUrl,
     parse_store_url,
     postgres_url,
-    token_digest,
 )
+from flowfabric.core.api_tokens import ApiToken
 from flowfabric.core.faults import path_and_reason
 from flowfabric.core.ids import PartitionCounts, check_lane, check_namespace
-from flowfabric.core.scopes import Scope
-from flowfabric.core.tokens import Secret, check_secret
+from flowfabric.core.retention import LOG_LIMITS, LogLimits
+from flowfabric.core.scopes import MIN_TOKEN_LENGTH, Scope
+from flowfabric.core.store_keys import parse_store_keys
+from flowfabric.core.tokens import Secret, check_secret, token_digest
 from flowfabric.errors import ConfigError, InvalidInput
 
 
@@ -39,10 +40,20 @@ def settings_from(
         reader.read(name, field, read, values)
     store = reader.store(values)
     tokens = _own_token(values.get("api_token")) + reader.tokens
+    log_limits = LogLimits(
+        values.pop("log_ms", None) or LOG_LIMITS.keep_ms,
+        values.pop("log_entries", None) or LOG_LIMITS.keep,
+    )
     counts = {name: values.pop(name) for name in ("flow", "budget", "quota") if name in values}
     if reader.faults:
         raise InvalidInput("; ".join(reader.faults), problems=tuple(reader.faults))
-    return Settings(store=store, tokens=tokens, counts=PartitionCounts(**counts), **values)
+    return Settings(
+        store=store,
+        tokens=tokens,
+        counts=PartitionCounts(**counts),
+        log_limits=log_limits,
+        **values,
+    )
 
 
 class _Reader:
@@ -198,6 +209,9 @@ def _own_token(secret: Secret | None) -> tuple[ApiToken, ...]:
 
 _MIN_SWEEP_MS: Final = 100
 _MAX_INTERVAL_S: Final = 86_400
+_MAX_RETENTION_S: Final = 10 * 366 * 86_400
+# What a request may hold.
+_MAX_PAYLOAD_BYTES: Final = 1024 * 1024
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:
@@ -218,6 +232,11 @@ def _interval_s(text: str) -> float:
     if not 0 <= value <= _MAX_INTERVAL_S:
         raise ValueError(f"expected seconds in 0..{_MAX_INTERVAL_S}, got {text!r}")
     return max(_MIN_SWEEP_MS / 1000, value)
+
+
+def _retention_ms(text: str) -> int:
+    """An age at which something goes, in seconds."""
+    return 1_000 * _integer(1, _MAX_RETENTION_S)(text)
 
 
 def _boolean(text: str) -> bool:
@@ -278,12 +297,19 @@ def _api_token(text: str) -> Secret:
     """An API token; messages must not repeat it."""
     if not text.isascii() or not text.isprintable() or " " in text:
         raise ValueError("expected printable ASCII without blanks")
+    if len(text) < MIN_TOKEN_LENGTH:
+        raise ValueError(f"expected {MIN_TOKEN_LENGTH} characters or more, got {len(text)}")
     return Secret(text)
 
 
 def _readers(text: str) -> int:
     """One connection of the pool writes, the others read; at least one reads."""
     return max(1, _integer(1, 2**32 - 1)(text) - 1)
+
+
+def _pool(text: str) -> int:
+    """One connection commits and another reads."""
+    return _integer(2, 1_000)(text)
 
 
 # ---- variables
@@ -296,7 +322,7 @@ _VARIABLES: Final[tuple[tuple[str, str, Callable[[str], Any]], ...]] = (
     ("FF_SQLITE_PATH", "path", str),
     ("FF_SQLITE_POOL_SIZE", "sqlite_readers", _readers),
     ("FF_POSTGRES_URL", "postgres", postgres_url),
-    ("FF_POSTGRES_POOL_SIZE", "postgres_pool", _U32),
+    ("FF_POSTGRES_POOL_SIZE", "postgres_pool_size", _pool),
     ("FF_AUTO_MIGRATE", "auto_migrate", _boolean),
     ("FF_HOST", "host", str),
     ("FF_PORT", "port", _U16),
@@ -311,10 +337,14 @@ _VARIABLES: Final[tuple[tuple[str, str, Callable[[str], Any]], ...]] = (
     ("FF_QUOTA_PARTITIONS", "quota", _U16),
     ("FF_TIMER_SWEEP_INTERVAL_MS", "timer_sweep_interval_ms", _sweep),
     ("FF_RETENTION_TRIMMER_INTERVAL_S", "retention_trimmer_interval_s", _interval_s),
+    ("FF_LOG_RETENTION_S", "log_ms", _retention_ms),
+    ("FF_LOG_ENTRIES", "log_entries", _integer(1, 10**9)),
+    ("FF_MAX_PAYLOAD_BYTES", "max_payload_bytes", _integer(1, _MAX_PAYLOAD_BYTES)),
     ("FF_MAX_CONCURRENT_STREAM_OPS", "max_concurrent_stream_ops", _U32),
     ("FF_MAX_SSE_STREAMS", "max_sse_streams", _U32),
     ("FF_WAITPOINT_HMAC_SECRET", "waitpoint_secret", _secret),
     ("FF_WAITPOINT_HMAC_GRACE_MS", "waitpoint_grace_ms", _integer(0, 2**53 - 1)),
+    ("FF_STORE_KEY", "store_keys", parse_store_keys),
     ("FF_CLAIM_POLL_INTERVAL_MS", "claim_poll_interval_ms", _integer(100, 60_000)),
     ("FF_LISTEN_ADDR", "listen", _address),
     ("FF_ALLOW_INSECURE", "allow_insecure", _boolean),
@@ -325,7 +355,7 @@ _VARIABLES: Final[tuple[tuple[str, str, Callable[[str], Any]], ...]] = (
 )
 # Fields that choose the store; those of a store that is not chosen are checked and ignored.
 _OF_STORES: Final = (
-    *("backend", "path", "postgres", "postgres_pool", "auto_migrate"),
+    *("backend", "path", "postgres"),
     *("host", "port", "tls", "cluster"),
 )
 # A second name, read when the first is unset.

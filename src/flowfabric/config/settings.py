@@ -1,15 +1,16 @@
 """Settings of a process, with a default for each, and the addresses of stores."""
 
-import hashlib
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 import msgspec
 
+from flowfabric.core.api_tokens import ApiToken
 from flowfabric.core.duty_filter import DutyFilter
 from flowfabric.core.ids import PartitionCounts
-from flowfabric.core.scopes import SCOPES, Scope
+from flowfabric.core.retention import LOG_LIMITS, LogLimits
+from flowfabric.core.store_keys import NO_KEYS, StoreKeys
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import InvalidInput
 
@@ -40,27 +41,14 @@ class StoreUrl(msgspec.Struct, frozen=True):
             case "valkey" if self.sentinels:
                 places = ",".join(f"{host}:{port}" for host, port in self.sentinels)
                 return " ".join([f"valkey {self.path} via sentinels {places}", *switched])
-            case "valkey" | "postgres":
+            case "valkey":
                 return " ".join([f"{self.scheme} {self.host}:{self.port}", *switched])
+            case "postgres":
+                return f"postgres {self.host}:{self.port}/{self.path}"
             case "http" | "https":
                 return self.path
             case _:
                 return f"{self.scheme} {self.path}".rstrip()
-
-
-class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
-    """A token the server accepts, known by its digest; `namespaces` None means all."""
-
-    name: str
-    digest: str
-    scopes: frozenset[Scope] = SCOPES
-    namespaces: frozenset[str] | None = None
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("name", self.name), ("scopes", sorted(self.scopes))]
-
-    def __repr__(self) -> str:
-        return f"ApiToken({self.name!r}, scopes={sorted(self.scopes)})"
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -80,16 +68,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     boot_timeout_s: float = 60.0
     timer_sweep_interval_ms: int = 250
     retention_trimmer_interval_s: float = 60
+    # How long entries of the log are kept, and how many.
+    log_limits: LogLimits = LOG_LIMITS
+    # The longest input or result of an execution.
+    max_payload_bytes: int = 1024 * 1024
     scanner_filter: DutyFilter = DutyFilter()
     # Stream reads and tails in flight.
     max_concurrent_stream_ops: int = 64
     # Signs waitpoint tokens; SQLite and memory generate their own.
     waitpoint_secret: Secret = Secret("")
+    # Generate one on a shared store, too, if that has none; only for development.
+    generates_secret: bool = False
     waitpoint_grace_ms: int = 86_400_000
+    # Encrypt the signing keys that the store holds.
+    store_keys: StoreKeys = NO_KEYS
     # How often a waiting claim looks for work while notifications are down.
     claim_poll_interval_ms: int = 1_000
     # SQLite: threads that read; one more writes.
     sqlite_readers: int = 3
+    # Postgres: connections besides the one that listens; bring an older schema up to date at boot.
+    postgres_pool_size: int = 10
+    auto_migrate: bool = False
     # Valkey: accept Redis; load the function library even if it is there; never load it, and refuse
     # a server without it.
     allow_redis: bool = False
@@ -109,14 +108,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_open: bool = False
 
 
-def token_digest(text: str) -> str:
-    """The digest by which a token is stored and compared."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 _SENTINEL_PORT: Final = 26379
 _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "memory": (),
+    "postgres": (
+        *("host", "notify", "pooler", "schema"),
+        *("sslcert", "sslkey", "sslmode", "sslrootcert"),
+    ),
     "sqlite": ("durability",),
     "valkey": ("allow_volatile", "cluster", "durability", "sentinel_auth", "tls", "tls_ca"),
 }
@@ -143,7 +141,7 @@ def parse_store_url(text: str) -> StoreUrl:
         case "valkey+sentinel" | "valkeys+sentinel":
             return _sentinel_url(parts, options)
         case "postgresql" | "postgres":
-            return _server_url("postgres", parts, options, 5432)
+            return _postgres_url(parts, options)
         case "http" | "https" if parts.username is not None or parts.password is not None:
             raise InvalidInput("url: a server's address has no credentials in it; pass a token")
         case "http" | "https":
@@ -151,7 +149,8 @@ def parse_store_url(text: str) -> StoreUrl:
         case scheme:
             raise InvalidInput(
                 f"url: {scheme or 'no scheme'!r} is not a store this version opens; use "
-                "sqlite:///path, valkey://host:port, memory:// or a server's http://host:port"
+                "sqlite:///path, postgresql://user@host/database, valkey://host:port, memory://"
+                " or a server's http://host:port"
             )
 
 
@@ -159,6 +158,7 @@ def _options(parts: SplitResult) -> dict[str, str]:
     """The options; an unknown one is refused, because a misspelt one may be about durability."""
     given = parse_qs(parts.query, keep_blank_values=True)
     family = parts.scheme.partition("+")[0].replace("valkeys", "valkey")
+    family = family.replace("postgresql", "postgres")
     known = _OPTIONS.get(family)
     if known is not None:
         for name in given:
@@ -173,6 +173,16 @@ def postgres_url(text: str) -> StoreUrl:
     if store.scheme != "postgres":
         raise InvalidInput("expected postgresql://user@host/database")
     return store
+
+
+def _postgres_url(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
+    """`?host=` names the directory of a Unix socket, which a host in its usual place cannot."""
+    store = _server_url("postgres", parts, options, 5432)
+    if not store.path or "/" in store.path:
+        raise InvalidInput("url: a database has one name; write postgresql://user@host/database")
+    return msgspec.structs.replace(
+        store, path=unquote(store.path), host=options.get("host", store.host)
+    )
 
 
 def _valkey_url(parts: SplitResult, options: dict[str, str], usual_port: int = 6379) -> StoreUrl:

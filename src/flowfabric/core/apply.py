@@ -21,7 +21,7 @@ from flowfabric.core.graph import (
     flow_due_at,
     grown,
     has_work,
-    members_to_cancel,
+    may_cancel_members,
     states_to_cancel,
 )
 from flowfabric.core.members import finish_flow, flow_entry, keep_flow, move_member
@@ -40,9 +40,15 @@ from flowfabric.core.plan import (
 from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
 from flowfabric.core.rules.operators import cancel
-from flowfabric.core.settle import continue_flow, release_if_open, settle_edges, settle_from
+from flowfabric.core.settle import (
+    cancel_children,
+    continue_flow,
+    release_if_open,
+    settle_edges,
+    settle_from,
+)
 from flowfabric.core.states import FINAL, State, is_move, not_a_move
-from flowfabric.core.transition import Transition, fits, guard_holds, is_repeat, transition
+from flowfabric.core.transition import Transition, guard_holds, is_repeat, transition
 from flowfabric.errors import FlowFabricError
 
 
@@ -53,7 +59,7 @@ def apply(rows: Rows, plan: Plan) -> Answer:
     if is_repeat(plan, record):
         brief = Brief(record.op_state, record.version, record.op_wake_at, record.gated)
         return Applied(brief, record.op_state, rows.now, _wanted(plan, record), replayed=True)
-    if not fits(plan, record, rows.now) or not _flow_fits(rows, plan, record):
+    if not guard_holds(plan.guard, record, rows.now) or not _flow_fits(rows, plan, record):
         return Refused(record, rows.now)
     target = plan.set.get("state", record.state)
     if not is_move(plan.rule, record.state, target):
@@ -263,7 +269,7 @@ def go_on_with(rows: Rows, flow: Flow) -> bool:
 
     A cancel comes first: what it ends, nothing else has to release or skip.
     """
-    if members_to_cancel(flow) and cancel_members(rows, flow.flow_id):
+    if may_cancel_members(flow) and cancel_members(rows, flow.flow_id):
         finish_flow(rows, flow.flow_id)
         left = rows.flow(flow.flow_id)
         return left is not None and has_work(left)
@@ -277,22 +283,25 @@ def cancel_members(rows: Rows, flow_id: str) -> int:
     flow = rows.flow(flow_id)
     if flow is None:
         return 0
-    ended = 0
+    ended: list[Record] = []
     for state in states_to_cancel(flow):
-        ended += _cancel_in(rows, flow, state, MEMBERS_PER_STEP - ended)
-        if ended >= MEMBERS_PER_STEP:
+        ended += _cancel_in(rows, flow, state, MEMBERS_PER_STEP - len(ended))
+        if len(ended) >= MEMBERS_PER_STEP:
             break
-    return ended
+    if flow.cancel_policy == "cancel_pending":
+        cancel_children(rows, flow_id, ended)
+    return len(ended)
 
 
-def _cancel_in(rows: Rows, flow: Flow, state: State, most: int) -> int:
-    ended = 0
+def _cancel_in(rows: Rows, flow: Flow, state: State, most: int) -> list[Record]:
+    ended: list[Record] = []
     after: tuple[int, str] | None = None
     for _ in range(LOOKS_PER_STEP // MEMBERS_PER_STEP):
-        found = rows.members_in(flow.flow_id, state, after, most - ended)
+        found = rows.members_in(flow.flow_id, state, after, most - len(ended))
         _expect(rows, [execution_id for _, execution_id in found])
-        ended += sum(_cancel(rows, flow, execution_id) for _, execution_id in found)
-        if ended >= most or not found:
+        cancelled = (_cancel(rows, flow, execution_id) for _, execution_id in found)
+        ended += [record for record in cancelled if record is not None]
+        if len(ended) >= most or not found:
             break
         after = found[-1]
     return ended
@@ -304,16 +313,16 @@ def _expect(rows: Rows, members: list[str]) -> None:
         rows.expect(members)
 
 
-def _cancel(rows: Rows, flow: Flow, execution_id: str) -> bool:
+def _cancel(rows: Rows, flow: Flow, execution_id: str) -> Record | None:
     """End one member. One that cannot be read is passed over: the others must not wait for it."""
     try:
         record = rows.record(execution_id)
         if record is None or record.state not in states_to_cancel(flow):
-            return False
+            return None
         plan = cancel(execution_id, flow.cancel_reason, "flow_cascade", None)
         done = transition(record, plan, rows.now)
     except FlowFabricError:
-        return False
+        return None
     rows.write(done)
     move_member(rows, done)
-    return True
+    return done.after

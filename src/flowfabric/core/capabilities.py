@@ -18,7 +18,7 @@ MAX_CSV_BYTES: Final = 4096
 NO_REQUIREMENTS: Final = "-"
 """The id of the requirement set every worker satisfies."""
 
-# Lone surrogates are no characters at all; they count as the unprintable they would become.
+# A lone surrogate is no character; it counts as unprintable.
 _UNPRINTABLE: Final = re.compile(r"[\s\x00-\x20\x7f-\x9f\ud800-\udfff]").search
 
 
@@ -45,8 +45,8 @@ def worker_capabilities(tokens: Iterable[str]) -> tuple[str, ...]:
 
 
 def offered_capabilities(tokens: Iterable[str]) -> tuple[str, ...]:
-    """The same for one named execution: empty tokens are skipped, and how many there may be is
-    judged when the execution is known."""
+    """The same for a claim of one named execution: empty tokens are skipped, and their number is
+    checked when the execution is known."""
     return _well_formed(token for token in _listed(tokens) if token != "")
 
 
@@ -60,7 +60,7 @@ def _listed(tokens: Iterable[str]) -> tuple[str, ...]:
 
 
 def _check_listed(tokens: Sized, side: Side) -> None:
-    """Before each token is looked at: a token may be given twice, but not without end."""
+    """Bounds the list before its tokens are read: a token may be repeated."""
     if len(tokens) > MAX_LISTED_TOKENS:
         raise InvalidCapabilities(f"{side}:too_many_tokens")
 
@@ -93,7 +93,7 @@ def check_bounds(tokens: Sequence[str], side: Side) -> None:
 
 
 def missing(required: Iterable[str], offered: Iterable[str]) -> tuple[str, ...]:
-    """The required tokens that are not offered, sorted; empty when the worker will do."""
+    """The required tokens that are not offered, sorted; empty when the worker may run it."""
     return tuple(sorted(set(required).difference(offered)))
 
 
@@ -116,5 +116,5 @@ def satisfied(sets: Mapping[str, Sequence[str]], capabilities: Iterable[str]) ->
 
 
 def digest(tokens: Iterable[str]) -> str:
-    """A short stand-in for a capability list in logs."""
+    """A short digest of a capability list, for logs."""
     return xor8hex(csv(tokens))

@@ -1,10 +1,11 @@
-"""Whether a suspend hangs together: its waitpoints, its condition and its timeout.
+"""Whether the parts of a suspend fit each other: its waitpoints, its condition and its timeout.
 
-The checks run in the order of `_CHECKS`, each over the whole request, so that of several faults
-the same one is always reported.
+Each check runs over the whole request before the next one begins, so that of several faults the
+same one is always reported.
 """
 
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Iterator, Sized
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -13,23 +14,23 @@ from flowfabric.core.bounds import MAX_CONDITION_BYTES, MAX_WAITPOINTS, check_nu
 from flowfabric.core.conditions import (
     AllOf,
     AnyOf,
-    ByName,
     Condition,
     Count,
-    Matcher,
+    Node,
     OperatorOnly,
     TimeoutOnly,
     TreeNode,
     keys_of,
     leaves,
     matchers_of,
+    tree_names,
     walk,
 )
 from flowfabric.errors import InvalidInput
 
 MAX_DEPTH: Final = 4
 MAX_COUNT: Final = 1_000
-# All counts of a tree together: what they gather is kept in one document.
+# All counts of a tree together: what they count is kept in one document.
 MAX_COUNTED: Final = 2_000
 CLOCK_SKEW_MS: Final = 600_000
 
@@ -62,10 +63,26 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_suspend(asked: Asked, now: int) -> None:
-    """Refuse the first fault, in the order of the table; first of all what is too large."""
+    """Refuse the first fault; what is too large comes before all others."""
     _check_sizes(asked)
-    for check in _CHECKS:
-        check(asked, now)
+    if not asked.waitpoints:
+        raise InvalidInput("waitpoints_empty")
+    _check_distinct(asked.waitpoints)
+    _check_primary(asked.waitpoints[0], asked.condition)
+    _check_additional(asked.waitpoints)
+    # Only the store knows the key of a pending primary waitpoint; it is checked in the same step.
+    keys = tuple(one.waitpoint_key for one in asked.waitpoints if isinstance(one, Fresh))
+    if len(keys) == len(asked.waitpoints):
+        check_keys(keys, asked.condition)
+    if asked.condition.condition_type == "timeout_only" and not asked.has_timeout:
+        raise InvalidInput("timeout_only_without_deadline")
+    _check_names(asked.condition)
+    if asked.timeout_at is not None and asked.timeout_at + CLOCK_SKEW_MS < now:
+        raise InvalidInput("timeout_at_in_past")
+    if asked.condition.condition_type == "composite":
+        _check_composite(asked.condition)
+    if asked.condition.tree is not None:
+        _check_total(asked.condition.tree)
 
 
 def check_waitpoints(waitpoints: Sized) -> None:
@@ -74,7 +91,7 @@ def check_waitpoints(waitpoints: Sized) -> None:
 
 
 def _check_sizes(asked: Asked) -> None:
-    """The only check whose cost no other bounds: it reads the request once."""
+    """Bounds the cost of all checks behind it; it reads the request once."""
     check_waitpoints(asked.waitpoints)
     try:
         size = len(msgspec.msgpack.encode(asked.condition))
@@ -104,15 +121,10 @@ def _named_keys(condition: Condition, primary: str) -> dict[str, None]:
     return {condition.waitpoint_key or primary: None}
 
 
-def _are_given(asked: Asked, _: int) -> None:
-    if not asked.waitpoints:
-        raise InvalidInput("waitpoints_empty")
-
-
-def _are_distinct(asked: Asked, _: int) -> None:
+def _check_distinct(waitpoints: tuple[Binding, ...]) -> None:
     ids: set[str] = set()
     keys: set[str] = set()
-    for i, binding in enumerate(asked.waitpoints):
+    for i, binding in enumerate(waitpoints):
         if binding.waitpoint_id in ids:
             raise InvalidInput(f"duplicate_waitpoint_id at waitpoints[{i}]")
         ids.add(binding.waitpoint_id)
@@ -122,156 +134,75 @@ def _are_distinct(asked: Asked, _: int) -> None:
             keys.add(binding.waitpoint_key)
 
 
-def _fits_single(asked: Asked, _: int) -> None:
-    primary, named = asked.waitpoints[0], asked.condition.waitpoint_key
-    is_single = asked.condition.condition_type == "signal_set" and bool(named)
+def _check_primary(primary: Binding, condition: Condition) -> None:
+    named = condition.waitpoint_key
+    is_single = condition.condition_type == "signal_set" and bool(named)
     if is_single and isinstance(primary, Fresh) and primary.waitpoint_key != named:
         raise InvalidInput("waitpoint_key_mismatch")
 
 
-def _have_keys(asked: Asked, _: int) -> None:
-    for i, binding in enumerate(asked.waitpoints[1:], start=1):
+def _check_additional(waitpoints: tuple[Binding, ...]) -> None:
+    additional = list(enumerate(waitpoints))[1:]
+    for i, binding in additional:
         if isinstance(binding, Fresh) and not binding.waitpoint_key:
             raise InvalidInput(f"additional_waitpoint_binding_empty_key at waitpoints[{i}]")
-
-
-def _are_fresh(asked: Asked, _: int) -> None:
-    for i, binding in enumerate(asked.waitpoints[1:], start=1):
+    for i, binding in additional:
         if not isinstance(binding, Fresh):
             raise InvalidInput(f"additional_waitpoint_binding_must_be_fresh at waitpoints[{i}]")
 
 
-def _keys_fit(asked: Asked, _: int) -> None:
-    # The key of a pending primary is known to the store only; it is asked in the step.
-    keys = tuple(one.waitpoint_key for one in asked.waitpoints if isinstance(one, Fresh))
-    if len(keys) == len(asked.waitpoints):
-        check_keys(keys, asked.condition)
-
-
-def _has_deadline(asked: Asked, _: int) -> None:
-    if asked.condition.condition_type == "timeout_only" and not asked.has_timeout:
-        raise InvalidInput("timeout_only_without_deadline")
-
-
-def _names_are_set(asked: Asked, _: int) -> None:
-    if "" in _all_names(asked.condition):
+def _check_names(condition: Condition) -> None:
+    if "" in condition.required_signal_names or "" in tree_names(condition):
         raise InvalidInput("resume_condition: empty signal name (use Wildcard instead)")
+    if condition.condition_type == "signal_set":
+        mode, least = condition.signal_match_mode, condition.minimum_signal_count
+        if mode not in ("", "any", "all"):
+            raise InvalidInput(f"signal_match_mode: {mode[:64]}")
+        if not 1 <= least <= len(matchers_of(condition)):
+            raise InvalidInput(f"minimum_signal_count: {least}")
 
 
-def _all_names(condition: Condition) -> Iterator[str]:
-    yield from condition.required_signal_names
-    if condition.tree is not None:
-        matchers: Iterator[Matcher | None] = (leaf.matcher for leaf in leaves(condition.tree))
-        yield from (one.name for one in matchers if isinstance(one, ByName))
+def _check_composite(condition: Condition) -> None:
+    if condition.v != 1:
+        raise InvalidInput(f"composite_version: {condition.v}")
+    if condition.tree is None:
+        raise InvalidInput("resume_condition: a composite needs a tree")
+    # Before any other look at the tree: the paths of a very deep one are very long.
+    for at in walk(condition.tree):
+        if isinstance(at.node, AllOf | AnyOf | Count) and at.depth > MAX_DEPTH:
+            raise _at(at.path, f"depth {at.depth} exceeds cap {MAX_DEPTH}")
+    found = [(rank, at.path, fault) for at in walk(condition.tree) for rank, fault in _faults(at)]
+    if found:
+        _, path, fault = min(found, key=itemgetter(0))
+        raise _at(path, fault)
 
 
-def _mode_is_known(asked: Asked, _: int) -> None:
-    mode = asked.condition.signal_match_mode
-    if asked.condition.condition_type == "signal_set" and mode not in ("", "any", "all"):
-        raise InvalidInput(f"signal_match_mode: {mode[:64]}")
+def _at(path: str, fault: str) -> InvalidInput:
+    return InvalidInput(f"{fault} at path {path or '<root>'}")
 
 
-def _minimum_fits(asked: Asked, _: int) -> None:
-    condition = asked.condition
-    least = condition.minimum_signal_count
-    if condition.condition_type == "signal_set" and not (1 <= least <= len(matchers_of(condition))):
-        raise InvalidInput(f"minimum_signal_count: {least}")
-
-
-def _timeout_lies_ahead(asked: Asked, now: int) -> None:
-    if asked.timeout_at is not None and asked.timeout_at + CLOCK_SKEW_MS < now:
-        raise InvalidInput("timeout_at_in_past")
-
-
-def _has_tree(asked: Asked, _: int) -> None:
-    condition = asked.condition
-    if condition.condition_type == "composite":
-        if condition.v != 1:
-            raise InvalidInput(f"composite_version: {condition.v}")
-        if condition.tree is None:
-            raise InvalidInput("resume_condition: a composite needs a tree")
-
-
-def _each_node(check: Callable[[TreeNode], str]) -> Callable[[Asked, int], None]:
-    """A check of a composite, made at every node before the next check begins."""
-
-    def run(asked: Asked, _: int) -> None:
-        if asked.condition.condition_type != "composite" or asked.condition.tree is None:
-            return
-        for at in walk(asked.condition.tree):
-            fault = check(at)
-            if fault:
-                raise InvalidInput(f"{fault} at path {at.path or '<root>'}")
-
-    return run
-
-
-def _too_deep(at: TreeNode) -> str:
-    if isinstance(at.node, AllOf | AnyOf | Count) and at.depth > MAX_DEPTH:
-        return f"depth {at.depth} exceeds cap {MAX_DEPTH}"
-    return ""
-
-
-def _not_allowed(at: TreeNode) -> str:
-    plain = isinstance(at.node, OperatorOnly | TimeoutOnly)
-    return "not_allowed_in_composite" if plain else ""
-
-
-def _no_members(at: TreeNode) -> str:
+def _faults(at: TreeNode) -> Iterator[tuple[int, str]]:
+    """What is wrong with a node. The fault of the lowest rank is reported, of the first node."""
     match at.node:
+        case OperatorOnly() | TimeoutOnly():
+            yield 0, "not_allowed_in_composite"
         case AllOf(members=()):
-            return "allof_empty_members"
+            yield 1, "allof_empty_members"
         case AnyOf(members=()):
-            return "anyof_empty_members"
-        case _:
-            return ""
+            yield 1, "anyof_empty_members"
+        case Count(n, kind, waitpoints):
+            keys = len(set(waitpoints))
+            if n < 1:
+                yield 2, "count_n_zero"
+            if not keys:
+                yield 3, "count_waitpoints_empty"
+            if kind == "DistinctWaitpoints" and n > keys:
+                yield 4, f"count_exceeds_waitpoint_set: n={n} > waitpoints={keys}"
+            elif n > MAX_COUNT:
+                yield 4, f"count_exceeds_cap: n={n} > {MAX_COUNT}"
 
 
-def _counts_nothing(at: TreeNode) -> str:
-    return "count_n_zero" if isinstance(at.node, Count) and at.node.n < 1 else ""
-
-
-def _counts_nowhere(at: TreeNode) -> str:
-    nowhere = isinstance(at.node, Count) and not at.node.waitpoints
-    return "count_waitpoints_empty" if nowhere else ""
-
-
-def _counts_too_much(at: TreeNode) -> str:
-    node = at.node
-    if not isinstance(node, Count):
-        return ""
-    keys = len(set(node.waitpoints))
-    if node.count_kind == "DistinctWaitpoints" and node.n > keys:
-        return f"count_exceeds_waitpoint_set: n={node.n} > waitpoints={keys}"
-    return f"count_exceeds_cap: n={node.n} > {MAX_COUNT}" if node.n > MAX_COUNT else ""
-
-
-def _counts_are_bounded(asked: Asked, _: int) -> None:
-    condition = asked.condition
-    if condition.tree is not None:
-        total = sum(leaf.n for leaf in leaves(condition.tree) if isinstance(leaf, Count))
-        if total > MAX_COUNTED:
-            raise InvalidInput(f"count_exceeds_cap: all counts together {total} > {MAX_COUNTED}")
-
-
-_CHECKS: Final[tuple[Callable[[Asked, int], None], ...]] = (
-    _are_given,
-    _are_distinct,
-    _fits_single,
-    _have_keys,
-    _are_fresh,
-    _keys_fit,
-    _has_deadline,
-    _names_are_set,
-    _mode_is_known,
-    _minimum_fits,
-    _timeout_lies_ahead,
-    _has_tree,
-    _each_node(_too_deep),
-    _each_node(_not_allowed),
-    _each_node(_no_members),
-    _each_node(_counts_nothing),
-    _each_node(_counts_nowhere),
-    _each_node(_counts_too_much),
-    _counts_are_bounded,
-)
+def _check_total(tree: Node) -> None:
+    total = sum(leaf.n for leaf in leaves(tree) if isinstance(leaf, Count))
+    if total > MAX_COUNTED:
+        raise InvalidInput(f"count_exceeds_cap: all counts together {total} > {MAX_COUNTED}")

@@ -104,16 +104,6 @@ def signal_set(*names: str, mode: str = "", minimum: int = 1) -> Condition:
     )
 
 
-def operator_only() -> Condition:
-    """Met by no signal: an operator, a timeout or a cancel ends it."""
-    return Condition(condition_type="operator_only")
-
-
-def timeout_only() -> Condition:
-    """Met by no signal, and so in need of a timeout."""
-    return Condition(condition_type="timeout_only")
-
-
 def composite(tree: Node) -> Condition:
     return Condition(condition_type="composite", tree=tree)
 
@@ -199,11 +189,17 @@ def required_names(condition: Condition) -> tuple[str, ...]:
         case "timeout_only":
             return (TIMEOUT_ONLY,)
         case "composite" if condition.tree is not None:
-            matchers = (leaf.matcher for leaf in leaves(condition.tree))
-            names = (one.name for one in matchers if isinstance(one, ByName))
-            return tuple(dict.fromkeys(names))
+            return tree_names(condition)
         case _:
             return condition.required_signal_names
+
+
+def tree_names(condition: Condition) -> tuple[str, ...]:
+    """The signal names that the tree of a condition waits for, each once."""
+    if condition.tree is None:
+        return ()
+    matchers = (leaf.matcher for leaf in leaves(condition.tree))
+    return tuple(dict.fromkeys(one.name for one in matchers if isinstance(one, ByName)))
 
 
 def with_paths(node: Node, path: str = "") -> Node:

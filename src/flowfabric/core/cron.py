@@ -39,7 +39,7 @@ class _Field(msgspec.Struct, frozen=True):
 
     @property
     def last(self) -> int:
-        """Where an open span ends: Sunday, which is both 0 and 7, counts once."""
+        """The end of a span that names none: Sunday, which is both 0 and 7, counts once."""
         return 6 if self.high == 7 else self.high
 
 
@@ -53,7 +53,8 @@ _FIELDS: Final = (
 
 
 class Cron(msgspec.Struct, frozen=True):
-    """What each field allows. Of two restricted day fields a date needs to meet only one."""
+    """The values each field allows. When both day fields are restricted, a date needs to match
+    only one of them."""
 
     clock: tuple[time, ...]
     days: frozenset[int]
@@ -63,8 +64,8 @@ class Cron(msgspec.Struct, frozen=True):
 
     def has(self, day: date) -> bool:
         by_day, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
-        met = by_day or by_weekday if self.either_day else by_day and by_weekday
-        return met and day.month in self.months
+        matches = by_day or by_weekday if self.either_day else by_day and by_weekday
+        return matches and day.month in self.months
 
 
 @lru_cache(maxsize=256)
@@ -130,7 +131,7 @@ def next_after(cron: Cron, zone: tzinfo, instant: int) -> int | None:
 def last_until(cron: Cron, zone: tzinfo, instant: int) -> int | None:
     """The last time of the expression that is not after an instant."""
     local = _local(instant, zone)
-    # In a repeated hour the clock has already been further than it is now.
+    # In a repeated hour the clock has already shown later times than it shows now.
     start = local.replace(fold=0) + (_LONGEST_REPEAT if local.fold else timedelta())
     for moment in _moments(cron, start, -1):
         reached = _reached(moment, zone)
@@ -181,7 +182,7 @@ def _reached(moment: datetime, zone: tzinfo) -> int:
 
 
 def _end_of_gap(before: int, after: int, zone: tzinfo) -> int:
-    """The instant between these two at which the clock was put forward."""
+    """The instant between these two at which the clock is put forward."""
     shift = _shift(after, zone)
     while after - before > 1:
         middle = (before + after) // 2

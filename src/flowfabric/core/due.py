@@ -6,13 +6,13 @@ from typing import Final
 import msgspec
 
 from flowfabric.core.documents import Document
-from flowfabric.core.events import EXPIRED
+from flowfabric.core.events import EXPIRED, released
 from flowfabric.core.plan import EndAttempt, Event, Guard, Plan, Timer
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record, counting_instants
 from flowfabric.core.retry import decide_retry, may_retry_timeout
 from flowfabric.core.rules.attempts import Failure, retry_plan
-from flowfabric.core.rules.operators import SHORTEST_LOOK_MS, at_version, ungrant
+from flowfabric.core.rules.operators import SHORTEST_LOOK_MS, at_version, change, ungrant
 from flowfabric.core.rules.signals import time_out_suspension
 from flowfabric.core.rules.suspensions import expire_pending
 from flowfabric.core.states import LIFTED_BY_TIME
@@ -22,6 +22,8 @@ from flowfabric.errors import Bug
 # Which of several due instants is acted on first; the others wait for the next look.
 _ORDER: Final = ("lease_until", "attempt_until", "wake_at", "grant_until", "pending_until")
 _LONGEST_LOOK_MS: Final = 60_000
+
+_replace = msgspec.structs.replace
 
 
 class DueContext(msgspec.Struct, frozen=True):
@@ -34,6 +36,10 @@ class DueContext(msgspec.Struct, frozen=True):
     jitter: float = 1.0
     # The suspension of a suspended record, the waitpoints of one whose pending ones are due.
     documents: Mapping[str, Document] = msgspec.field(default_factory=dict)
+
+
+# Why an execution expires whose deadline has passed.
+DEADLINE: Final = "execution_deadline"
 
 
 def due_instant(record: Record, now: int) -> str:
@@ -50,7 +56,7 @@ def on_due(record: Record, context: DueContext, now: int) -> tuple[str, Plan] | 
         case "":
             return None
         case "deadline_at":
-            return "execution_deadline", expire(record, "execution_deadline")
+            return "execution_deadline", expire(record, DEADLINE)
         case "lease_until":
             return "lease_expiry", lose(record)
         case "attempt_until":
@@ -106,11 +112,7 @@ def expire(record: Record, reason: str) -> Plan:
         set={"state": "expired", "failure_reason": reason},
         attempt=EndAttempt("ended_failure", reason),
         close_stream="expired",
-        event=Event(
-            "released",
-            ("completion", "lease"),
-            {"outcome": "expired", "reason": EXPIRED + reason},
-        ),
+        event=released(EXPIRED + reason, "expired"),
     )
 
 
@@ -127,38 +129,21 @@ def time_out(record: Record, jitter: float) -> Plan:
 
 
 def promote(record: Record) -> Plan:
-    return Plan(
-        target=record.execution_id,
-        rule="promote",
-        guard=at_version(record),
-        set={"state": "waiting"},
-    )
+    return change(record, "promote", state="waiting")
 
 
 def forget_delay(record: Record) -> Plan:
     """A remembered delay is over while dependencies still block: they alone count from now on."""
-    return Plan(
-        target=record.execution_id, rule="recheck", guard=at_version(record), set={"wake_at": 0}
-    )
+    return change(record, "recheck", wake_at=0)
 
 
 def _look_again(record: Record, context: DueContext, now: int) -> Plan:
     if context.admissible:
-        return Plan(
-            target=record.execution_id,
-            rule="unblock",
-            guard=at_version(record),
-            set={"state": "waiting"},
-        )
+        return change(record, "unblock", state="waiting")
     look_in = context.look_in_ms
     if look_in is None:
         look_in = next_look_ms(record, now)
-    return Plan(
-        target=record.execution_id,
-        rule="recheck",
-        guard=at_version(record),
-        timer=Timer(wake_in=look_in),
-    )
+    return _replace(change(record, "recheck"), timer=Timer(wake_in=look_in))
 
 
 def next_look_ms(record: Record, now: int) -> int:

@@ -32,8 +32,8 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_onl
 def entry_of(event: Event, holder: Record, record: Record, now: int) -> LogEntry | None:
     """The entry an event becomes: `holder` is the record whose lease it is about.
 
-    A blind plan does not know whether anybody held the record, so the family `lease` falls away
-    here when nobody did. The epoch stays: it orders entries that share an instant.
+    A plan made without reading does not know whether anybody held the record: when nobody did, the
+    family `lease` is dropped here. The epoch stays: it orders entries of the same instant.
     """
     held = holder.state in HELD
     families = event.families
@@ -59,6 +59,13 @@ def entry_of(event: Event, holder: Record, record: Record, now: int) -> LogEntry
     )
 
 
+def released(reason: str, outcome: str = "") -> Event:
+    """A lease ended; with an outcome, so did its execution."""
+    if outcome:
+        return Event("released", ("completion", "lease"), {"outcome": outcome, "reason": reason})
+    return Event("released", ("lease",), {"reason": reason})
+
+
 def signal_event(signal_id: str, waitpoint_id: str, source_identity: str, effect: str) -> Event:
     """A signal was accepted, buffered, or recognised as a repeat."""
     details = {
@@ -70,7 +77,7 @@ def signal_event(signal_id: str, waitpoint_id: str, source_identity: str, effect
     return Event("signal", ("signal",), details)
 
 
-# Releases that also end an attempt: the history reads them from the ended attempt.
+# Reasons of releases that also end an attempt: the history takes them from the ended attempt.
 ENDINGS: Final = frozenset(
     {
         "completed",

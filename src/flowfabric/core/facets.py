@@ -139,15 +139,8 @@ def _runnable(record: Record, scene: Scene | None) -> Facets:
             eligibility, blocking = "blocked_by_lane_state", "paused_by_policy"
         elif _lacks_capable_worker(record, scene):
             eligibility, blocking = "blocked_by_route", "waiting_for_capable_worker"
-    return Facets(
-        lifecycle_phase="runnable",
-        ownership_state="unowned",
-        eligibility_state=eligibility,
-        blocking_reason=blocking,
-        terminal_outcome="none",
-        attempt_state=_BY_NEXT.get(record.next, "none"),
-        public_state=public_state(record.state, record.reason),
-    )
+    attempt = _BY_NEXT.get(record.next, "none")
+    return _vector(record, "runnable", "unowned", blocking, attempt, eligibility)
 
 
 def _final(record: Record) -> Facets:
@@ -158,11 +151,18 @@ def _final(record: Record) -> Facets:
     return _vector(record, "terminal", "unowned", "none", attempt)
 
 
-def _vector(record: Record, phase: str, owner: str, blocking: str, attempt: str) -> Facets:
+def _vector(
+    record: Record,
+    phase: str,
+    owner: str,
+    blocking: str,
+    attempt: str,
+    eligibility: str = "not_applicable",
+) -> Facets:
     return Facets(
         lifecycle_phase=phase,
         ownership_state=owner,
-        eligibility_state="not_applicable",
+        eligibility_state=eligibility,
         blocking_reason=blocking,
         terminal_outcome=OUTCOMES.get(record.state, "none"),
         attempt_state=attempt,

@@ -13,7 +13,7 @@ EdgeState = Literal["staged", "open", "satisfied", "impossible"]
 GroupState = Literal["pending", "satisfied", "impossible"]
 GroupPolicy = Literal["all_of", "any_of", "quorum"]
 OnSatisfied = Literal["", "cancel_remaining", "let_run"]
-Work = Literal["settle", "gather", "cancel_siblings"]
+Work = Literal["settle", "gather", "cancel_siblings", "cancel_children"]
 CancelPolicy = Literal["", "cancel_all", "cancel_pending", "flow_only"]
 
 # Edges made by a parent that parks on its children: every outcome satisfies one.
@@ -77,7 +77,8 @@ class Unsettled(msgspec.Struct, frozen=True, gc=False, array_like=True):
     `settle`: the edges that leave a member that ended. `gather`: those that lead to a member and
     whose source ended before; with the reason "replayed" the member waits again for those that did
     not succeed. `cancel_siblings`: the live sources of a member whose group fired; `within` is how
-    far the edges of the next source have been looked at.
+    far the edges of the next source have been looked at. `cancel_children`: the live children of a
+    member that ended, those of its round `within` and earlier ones.
     """
 
     work: Work
@@ -85,6 +86,16 @@ class Unsettled(msgspec.Struct, frozen=True, gc=False, array_like=True):
     after: str = ""
     reason: str = ""
     within: str = ""
+
+
+def place_text(place: tuple[int, str]) -> str:
+    """The place of a child among its parent's, as left over work keeps it in `after`."""
+    return f"{place[0]} {place[1]}"
+
+
+def place_in(text: str) -> tuple[int, str] | None:
+    created_at, _, execution_id = text.partition(" ")
+    return (int(created_at), execution_id) if text else None
 
 
 class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -98,6 +109,8 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     node_count: int = 0
     edge_count: int = 0
     counts: dict[str, int] = msgspec.field(default_factory=dict)
+    # Of these, the members that have a parent.
+    child_counts: dict[str, int] = msgspec.field(default_factory=dict)
     purged_count: int = 0
     cancelled_at: int = 0
     cancel_reason: str = ""
@@ -140,6 +153,14 @@ def live_members(flow: Flow) -> int:
     return sum(flow.counts.get(name, 0) for name in LIVE_PUBLIC)
 
 
+def live_children(flow: Flow) -> int:
+    return sum(flow.child_counts.get(name, 0) for name in LIVE_PUBLIC)
+
+
+def has_ended_members(flow: Flow) -> bool:
+    return bool(flow.purged_count) or any(flow.counts.get(state) for state in FINAL)
+
+
 def grown(flow: Flow, *, members: int = 0, edges: int = 0) -> Flow:
     """The flow with more members and edges; its revision shows editors that it was changed."""
     return msgspec.structs.replace(
@@ -158,10 +179,12 @@ def is_over(flow: Flow) -> bool:
 
 
 def flow_state(flow: Flow) -> str:
-    """The public state of a flow, from its counters; the first rule that fits."""
+    """The public state of a flow, from its counters; the first rule that fits. Children count for
+    their parent, who decides what becomes of their ends; only those that outlive all other members
+    speak for the flow."""
     if flow.cancelled_at:
         return "cancelled"
-    counts = flow.counts
+    counts = own_counts(flow)
     if is_over(flow):
         unhappy = sum(counts.get(name, 0) for name in UNHAPPY)
         return "failed" if unhappy else "completed"
@@ -169,6 +192,13 @@ def flow_state(flow: Flow) -> str:
         return "running"
     held_up = ("suspended", "delayed", "rate_limited", "waiting_children")
     return "blocked" if any(counts.get(name) for name in held_up) else "open"
+
+
+def own_counts(flow: Flow) -> dict[str, int]:
+    """The counts of members without parent; of all when only children are left alive."""
+    if not flow.child_counts or (live_members(flow) and live_members(flow) == live_children(flow)):
+        return flow.counts
+    return {name: n - flow.child_counts.get(name, 0) for name, n in flow.counts.items()}
 
 
 # The states in which each policy ends a member, those first that cost nobody anything.
@@ -195,6 +225,13 @@ def members_to_cancel(flow: Flow) -> int:
     return live_members(flow) - spared
 
 
+def may_cancel_members(flow: Flow) -> bool:
+    """Whether a step of the flow's cancellation may end members. Children of those before come
+    first, so that no more of them are remembered than one step leaves over."""
+    waits = any(one.work == "cancel_children" for one in flow.unsettled)
+    return not waits and members_to_cancel(flow) > 0
+
+
 def has_work(flow: Flow) -> bool:
     """Whether a bounded step left something over that the flow's timer would go on with."""
     return bool(flow.unsettled) or members_to_cancel(flow) > 0
@@ -212,19 +249,29 @@ def is_abandoned(flow: Flow, now: int) -> bool:
     return flow.incomplete and not flow.cancelled_at and 0 < flow.submit_until <= now
 
 
-def count_move(flow: Flow, before: tuple[str, str] | None, after: tuple[str, str]) -> Flow:
+def count_move(
+    flow: Flow, before: tuple[str, str] | None, after: tuple[str, str], *, is_child: bool = False
+) -> Flow:
     """The flow after one of its members went from one (state, reason) to another."""
     left = public_state(*before) if before else ""
     entered = public_state(*after)
     if left == entered:
         return flow
-    counts = dict(flow.counts)
+    counts = _counted(flow.counts, left, entered)
+    if not is_child:
+        return msgspec.structs.replace(flow, counts=counts)
+    child_counts = _counted(flow.child_counts, left, entered)
+    return msgspec.structs.replace(flow, counts=counts, child_counts=child_counts)
+
+
+def _counted(before: Mapping[str, int], left: str, entered: str) -> dict[str, int]:
+    counts = dict(before)
     if left:
         counts[left] = counts.get(left, 0) - 1
         if not counts[left]:
             del counts[left]
     counts[entered] = counts.get(entered, 0) + 1
-    return msgspec.structs.replace(flow, counts=counts)
+    return counts
 
 
 def needed_successes(group: Group) -> int:
@@ -253,10 +300,7 @@ def resolve_edge(edge: Edge, outcome: str, now: int) -> Edge:
     """The edge after its source ended with this outcome; only an open edge moves."""
     satisfied = outcome == "success" or edge.kind == FINISHED
     return msgspec.structs.replace(
-        edge,
-        state="satisfied" if satisfied else "impossible",
-        outcome=outcome,
-        resolved_at=now,
+        edge, state="satisfied" if satisfied else "impossible", outcome=outcome, resolved_at=now
     )
 
 

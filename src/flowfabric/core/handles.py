@@ -23,13 +23,12 @@ _U64: Final = struct.Struct("<Q")
 _EPOCH_AND_TTL: Final = struct.Struct("<QQ")
 
 
-class Handle(Redacted, frozen=True, kw_only=True):
-    """One attempt under one lease. How it came about (`kind`) does not travel in the bytes."""
+class HeldLease(Redacted, frozen=True, kw_only=True):
+    """One attempt under one lease; the execution and the store are known from elsewhere."""
 
     # Whoever knows it can act for the worker.
     hidden = frozenset({"lease_id"})
 
-    execution_id: str
     attempt_index: int
     attempt_id: str
     lease_id: str
@@ -37,6 +36,12 @@ class Handle(Redacted, frozen=True, kw_only=True):
     lease_ttl_ms: int
     lane_id: str
     worker_instance_id: str
+
+
+class Handle(HeldLease, frozen=True, kw_only=True):
+    """A lease on an execution. How it came about (`kind`) does not travel in the bytes."""
+
+    execution_id: str
     backend: Backend
     kind: HandleKind = "fresh"
 

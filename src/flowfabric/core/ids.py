@@ -7,7 +7,8 @@ reason but never repeats the value: it may be long, hostile or secret.
 
 import re
 from binascii import crc_hqx
-from typing import Final, Literal, NewType
+from collections.abc import Callable
+from typing import Final, Literal, NewType, cast
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 import msgspec
@@ -84,11 +85,9 @@ class PartitionCounts(msgspec.Struct, frozen=True):
         return f"{uuid[:-4]}{int(uuid[-4:], 16) ^ _last_bits_for(checksum ^ wanted):04x}"
 
     def of_budget(self, budget_id: str) -> int:
-        """The partition of a budget."""
         return crc16_of_uuid(budget_id) % self.budget
 
     def of_quota(self, quota_id: str) -> int:
-        """The partition of a quota policy."""
         return crc16_of_uuid(quota_id) % self.quota
 
     def of_lane(self, lane: str, uuid: str, shards: int = 1) -> int:
@@ -97,7 +96,7 @@ class PartitionCounts(msgspec.Struct, frozen=True):
         if shards > 1 and (shard := crc16_of_uuid(uuid) % shards):
             # Shard 0 keeps the bare name, so raising `shards` leaves it where the lane was.
             name += shard.to_bytes(2, "big")
-        return crc16(name) % self.flow
+        return crc_hqx(name, 0) % self.flow
 
     def of_key(self, namespace: str, key: str) -> int:
         """The partition of a standalone execution submitted with an idempotency key."""
@@ -176,12 +175,14 @@ _SPACE_OR_CONTROL: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f]").search
 _KEY_SYNTAX: Final = re.compile(r"[:{}]").search
 
 
-def parse_execution_id(text: object, counts: PartitionCounts | None = None) -> ExecutionId:
+def parse_execution_id(
+    text: object, counts: PartitionCounts | None = None, field: str = "execution_id"
+) -> ExecutionId:
     """The id in its one canonical spelling; with `counts` also that its partition exists."""
     limit = MAX_INDEX + 1 if counts is None else counts.flow
     if isinstance(text, str) and (match := _EXECUTION_ID(text)) and int(match[1]) < limit:
         return ExecutionId(text)
-    raise InvalidInput(f"execution_id: {_why_no_execution_id(text)}")
+    raise InvalidInput(f"{field}: {_why_no_execution_id(text)}")
 
 
 def _why_no_execution_id(text: object) -> str:
@@ -207,9 +208,8 @@ def uuid_of(execution_id: str) -> str:
     return execution_id[_UUID_PART]
 
 
-def compose(partition: int, uuid: str) -> ExecutionId:
-    """The id of that UUID in that partition."""
-    return ExecutionId(f"{{fp:{partition}}}:{uuid}")
+# The id of a UUID in a partition.
+compose: Final = cast(Callable[[int, str], ExecutionId], "{{fp:{}}}:{}".format)
 
 
 def for_flow(counts: PartitionCounts, flow_id: str, uuid: str) -> ExecutionId:

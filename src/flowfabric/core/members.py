@@ -5,11 +5,12 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.core.events import LogEntry
+from flowfabric.core.events import LogEntry, released
 from flowfabric.core.graph import Flow, count_move, flow_due_at, flow_state, is_over
 from flowfabric.core.plan import EndAttempt, Event, Guard, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
+from flowfabric.core.rules.operators import cancel
 from flowfabric.core.states import FINAL, LIVE
 from flowfabric.core.transition import Transition
 
@@ -34,7 +35,8 @@ def move_member(rows: Rows, done: Transition) -> None:
         return
     before = done.before
     was = (before.state, before.reason) if before and before.flow_id else None
-    moved = count_move(flow, was, (after.state, after.reason))
+    is_child = bool(after.parent_id)
+    moved = count_move(flow, was, (after.state, after.reason), is_child=is_child)
     if moved is flow:
         return
     if moved.finished_at and after.state not in FINAL:
@@ -66,6 +68,13 @@ def flow_entry(flow: Flow, event: Event, now: int) -> LogEntry:
     )
 
 
+# Why a member is skipped.
+SKIPPED: Final = "dependency_impossible"
+# Who cancels children whose parent has ended, and how their reason begins.
+PARENT_END: Final = "parent_end"
+PARENT: Final = "parent "
+LONG_REASON: Final = 4_096
+
 _LIVE: Final = Guard(frozenset[str](LIVE))
 _BLOCKED: Final = Guard(frozenset({"blocked/dependencies"}))
 
@@ -87,29 +96,32 @@ def skip_plan(execution_id: str) -> Plan:
         rule="skip",
         guard=_LIVE,
         set={"state": "skipped"},
-        attempt=EndAttempt("ended_cancelled", "dependency_impossible"),
-        close_stream="dependency_impossible",
-        event=Event(
-            "released",
-            ("completion", "lease"),
-            {"outcome": "skipped", "reason": "dependency_impossible"},
-        ),
+        attempt=EndAttempt("ended_cancelled", SKIPPED),
+        close_stream=SKIPPED,
+        event=released(SKIPPED, "skipped"),
     )
 
 
 def cancel_sibling_plan(execution_id: str, reason: str) -> Plan:
-    return Plan(
-        target=execution_id,
-        rule="cancel_sibling",
-        guard=_LIVE,
-        set={
-            "state": "cancelled",
-            "cancellation_reason": reason,
-            "cancelled_by": "sibling_cut",
-        },
-        attempt=EndAttempt("ended_cancelled", f"cancelled: {reason}"),
-        close_stream="attempt_cancelled",
-        event=Event(
-            "released", ("completion", "lease"), {"outcome": "cancelled", "reason": "cancelled"}
-        ),
-    )
+    plan = cancel(execution_id, reason, "sibling_cut", None)
+    return _replace(plan, rule="cancel_sibling", guard=_LIVE)
+
+
+def cancel_child_plan(execution_id: str, reason: str) -> Plan:
+    plan = cancel(execution_id, reason, PARENT_END, None)
+    return _replace(plan, rule="cancel_child", guard=_LIVE)
+
+
+def parent_end_reason(parent: Record) -> str:
+    """Why the children of a member that ended are cancelled. A reason that has grown long, from
+    parent to child, is handed on as it is."""
+    match parent.state:
+        case "cancelled":
+            reason = parent.cancellation_reason
+        case "skipped":
+            reason = SKIPPED
+        case _:
+            reason = parent.failure_reason
+    if len(reason.encode()) > LONG_REASON:
+        return reason
+    return PARENT + parent.state + ": " + reason

@@ -36,10 +36,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read_patch(payload: bytes) -> Object:
-    """The patch in a payload, or what is wrong with it whatever it is applied to.
+    """The patch in a payload; refuses one that no document could take.
 
-    All containers of a patch are in the document it makes, so that one which nests too deep for a
-    document needs no document to be refused.
+    All containers of a patch become part of the document, so a patch that nests too deep for one is
+    refused without reading it.
     """
     try:
         patch = _parse(payload)
@@ -74,7 +74,7 @@ def write_document(document: Object) -> bytes:
 
 
 def size_fault(encoded: bytes) -> RetentionLimitExceeded | None:
-    """What is wrong with a document that has grown too large."""
+    """The error of a document that has grown too large; None if it has not."""
     if len(encoded) <= MAX_DOCUMENT_BYTES:
         return None
     return RetentionLimitExceeded(
@@ -83,7 +83,7 @@ def size_fault(encoded: bytes) -> RetentionLimitExceeded | None:
 
 
 def summary_too_large(size: int) -> RetentionLimitExceeded:
-    """A store's word for a document that nobody has checked before."""
+    """The refusal of a store, which checks once more."""
     return RetentionLimitExceeded(f"summary of {size} bytes, at most {MAX_DOCUMENT_BYTES}")
 
 
@@ -122,13 +122,14 @@ def _parse(body: bytes) -> Any:
     text = body.decode()
     value = _decode(text)
     if "\\u" in text:
-        # Half a surrogate pair can be escaped in JSON, and is no character.
+        # JSON can escape half a surrogate pair, which is no character: encoding it fails.
         _encode(value)
     return value
 
 
 def _depth(value: Any) -> tuple[int, int]:
-    """The most objects, and the most objects and arrays, on one way down; its own included."""
+    """The most objects, and the most objects and arrays, on one path from the value downwards; the
+    value counts, too."""
     most_objects = most_levels = 0
     below: list[tuple[Any, int, int]] = [(value, 0, 0)]
     while below:

@@ -15,6 +15,7 @@ from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.record import Record
 from flowfabric.core.states import State
 from flowfabric.core.transition import changed_record
+from flowfabric.errors import Conflict
 
 # Each further execution of one fairness key stands this far behind the one before it.
 FAIR_STEP_MS: Final = 1_000
@@ -92,6 +93,21 @@ def _deadline(new: NewExecution, now: int) -> int:
 # How the name of a scope begins.
 IN_FLOW: Final = "flow:"
 IN_NAMESPACE: Final = "namespace:"
+
+
+def difference(new: NewExecution, found: Record, found_input: bytes) -> Conflict | None:
+    """Why a key, or an id, that is known stands for something else than what is submitted now."""
+    asked = new.record
+    has_key = bool(asked.idempotency_key) and found.idempotency_key == asked.idempotency_key
+    name = "idempotency_key" if has_key else "execution_id"
+    if found.namespace != asked.namespace:
+        return Conflict(f"{name}: it is in use")
+    if found.kind != asked.kind:
+        return Conflict(f"{name}: it was used for another execution_kind")
+    # What members get as input may come from others of their flow.
+    if has_key and not asked.flow_id and found_input != new.input:
+        return Conflict(f"{name}: it was used with another input_payload")
+    return None
 
 
 class KeyEntry(msgspec.Struct, frozen=True):

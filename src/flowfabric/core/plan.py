@@ -261,9 +261,11 @@ class FlowApplied(msgspec.Struct, frozen=True):
 
 
 class FlowRefused(msgspec.Struct, frozen=True):
-    """Something is not as the change expects; `flow` is the flow as seen, None without one."""
+    """Something is not as the change expects; `flow` is the flow as seen, None without one, and
+    `parent` that of a new child."""
 
     flow: Flow | None
+    parent: Record | None = None
 
 
 FlowAnswer = FlowApplied | FlowRefused

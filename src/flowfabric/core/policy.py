@@ -185,7 +185,7 @@ def decode_policy(raw: RawPolicy) -> ExecutionPolicy:
 
 def is_cacheable(raw: RawPolicy) -> bool:
     """Whether the policy may be cached by its text."""
-    return raw is None or (isinstance(raw, str | bytes) and len(raw) <= _CACHED_CHARACTERS)
+    return isinstance(raw, str | bytes) and len(raw) <= _CACHED_CHARACTERS
 
 
 def _decode_text(raw: str | bytes) -> ExecutionPolicy:

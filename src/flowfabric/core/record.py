@@ -5,11 +5,14 @@ row or a packed array. The only fields that know another "nothing" are the two b
 means something in them.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from flowfabric.core.states import AttemptState, AttemptType, Next, State
+
+# Unset is "cancel": the child ends with its parent.
+OnParentEnd = Literal["", "leave"]
 
 NO_PERCENT: Final = -1
 NO_ATTEMPT: Final = -1
@@ -58,6 +61,10 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     creator: str = ""
     created_at: int = 0
     flow_id: str = ""
+    # Of a child: whose it is, in which round of that, and whether it ends with it.
+    parent_id: str = ""
+    parent_round: int = 0
+    on_parent_end: OnParentEnd = ""
     idempotency_key: str = ""
     payload_encoding: str = ""
     required_capabilities: tuple[str, ...] = ()
@@ -93,6 +100,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     retry_count: int = 0
     reclaim_count: int = 0
     replay_count: int = 0
+    # How often its steps were dropped: names of what it makes derive from this.
+    round: int = 0
     signal_count: int = 0
     # the current or last attempt; `attempt` holds it while it is open
     attempt_index: int = 0
@@ -172,13 +181,7 @@ GRANT_FIELDS: Final = (
 SUSPENSION_FIELDS: Final = ("suspension_id", "waitpoint_id")
 LINEAGE_FIELDS: Final = ("retry_reason", "replay_reason", "replay_requested_by", "previous_attempt")
 # What the end of an execution clears, and what a claim of it.
-FINAL_FIELDS: Final = (
-    *LEASE_FIELDS,
-    *SUSPENSION_FIELDS,
-    *GRANT_FIELDS,
-    "wake_at",
-    "pending_until",
-)
+FINAL_FIELDS: Final = (*LEASE_FIELDS, *SUSPENSION_FIELDS, *GRANT_FIELDS, "wake_at", "pending_until")
 CLAIM_FIELDS: Final = (*GRANT_FIELDS, "detail", "lost_at", "revoke_reason", "wake_at")
 # What the first claim of an attempt clears besides, and what a resume of it.
 RESUME_FIELDS: Final = ("attempt_left_ms",)

@@ -9,11 +9,19 @@ from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL
 from flowfabric.core.transition import changed_record
 
-# How long entries of the log are kept, and how many of them at most.
-LOG_MS: Final = 7 * 86_400_000
-LOG_ENTRIES: Final = 100_000
 # A member waits at least this long for its flow, even if nothing is to be retained.
 SHORTEST_WAIT_MS: Final = 1_000
+
+
+class LogLimits(msgspec.Struct, frozen=True):
+    """How long entries of the log are kept, and how many of them (on Valkey: of each of its logs)
+    at most."""
+
+    keep_ms: int = 7 * 86_400_000
+    keep: int = 100_000
+
+
+LOG_LIMITS: Final = LogLimits()
 
 Verdict = Literal["kept", "put off", "purged"]
 

@@ -27,7 +27,7 @@ def decide_retry(
         return None
     if not _is_allowed(policy, category):
         return None
-    return _delay_ms(policy.backoff, retry_count, jitter)
+    return delay_ms(policy.backoff, retry_count, jitter)
 
 
 def may_retry_timeout(policy: RetryPolicy | None, retry_count: int) -> bool:
@@ -45,10 +45,10 @@ def _is_allowed(policy: RetryPolicy, category: str) -> bool:
     return category not in NEVER_RETRIED
 
 
-def _delay_ms(backoff: RetryBackoff, retry_count: int, jitter: float) -> int:
+def delay_ms(backoff: RetryBackoff, retry_count: int, jitter: float) -> int:
     match backoff:
         case FixedBackoff():
             return backoff.delay_ms
-        case ExponentialBackoff(initial_delay_ms, max_delay_ms, multiplier, is_spread):
-            delay = grown(initial_delay_ms, multiplier, max_delay_ms, retry_count)
+        case ExponentialBackoff(initialdelay_ms, maxdelay_ms, multiplier, is_spread):
+            delay = grown(initialdelay_ms, multiplier, maxdelay_ms, retry_count)
             return floor(spread(delay, jitter) if is_spread else delay)

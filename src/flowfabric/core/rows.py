@@ -38,6 +38,13 @@ class Rows(Protocol):
         without reading any of them."""
         ...
 
+    def tied_children(
+        self, parent_id: str, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[tuple[int, str]]:
+        """(created_at, id) of the live children that end with their parent, in that order and
+        behind `after`, without reading any of them."""
+        ...
+
     def outgoing(self, source: str, after: str, limit: int) -> Sequence[Edge]:
         """Edges that leave a member, by edge id, behind `after`."""
         ...

@@ -5,6 +5,8 @@ from typing import Final, Literal, get_args
 
 Scope = Literal["read", "submit", "worker", "approve", "metrics", "admin"]
 SCOPES: Final[frozenset[Scope]] = frozenset(get_args(Scope))
+# A shorter API token can be guessed.
+MIN_TOKEN_LENGTH: Final = 16
 # Figures of the whole store: an admin of some namespaces does not see them.
 _OF_THE_STORE: Final[frozenset[Scope]] = frozenset({"metrics"})
 

@@ -1,13 +1,15 @@
 """Settling: what the end of a member does to the graph behind it, in the same step.
 
 Edges are settled first, breadth first, and siblings are cancelled when no edge is left: only then
-is it known whom nobody needs any more, and the end is the same however small the steps were. Work
-is bounded; what a step leaves over is remembered on the flow by position, never edge by edge, and
-taken up again newest first, which keeps that list short.
+is it known whom nobody needs any more, and the end is the same however small the steps were. The
+live children of a member that did not complete are cancelled along with its edges. Work is bounded;
+what a step leaves over is remembered on the flow by position, never edge by edge, and taken up
+again newest first, which keeps that list short.
 """
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -20,16 +22,22 @@ from flowfabric.core.graph import (
     Unsettled,
     count_outcome,
     end_counts,
+    has_ended_members,
     judge,
+    live_children,
     pass_over,
+    place_in,
+    place_text,
     resolve_edge,
     resolved_edges,
 )
 from flowfabric.core.members import (
+    cancel_child_plan,
     cancel_sibling_plan,
     finish_flow,
     keep_flow,
     move_member,
+    parent_end_reason,
     release_plan,
     skip_plan,
 )
@@ -38,6 +46,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
 from flowfabric.core.states import FINAL, OUTCOMES
 from flowfabric.core.transition import transition
+from flowfabric.errors import FlowFabricError
 
 # Few enough that a step takes a few milliseconds; enough to cancel the losers of a race of fifty.
 EDGES_PER_STEP: Final = 100
@@ -57,8 +66,19 @@ _replace = msgspec.structs.replace
 
 
 def settle_from(rows: Rows, ended: Record) -> bool:
-    """Settle the edges that leave a member that just ended; whether work was left over."""
-    return _Walk(rows, ended.flow_id, [Unsettled("settle", ended.execution_id)]).run()
+    """Settle the edges that leave a member that just ended, and cancel its children unless it has
+    completed; whether work was left over."""
+    walk = _Walk(rows, ended.flow_id, [])
+    walk.follow(ended)
+    return walk.run()
+
+
+def cancel_children(rows: Rows, flow_id: str, ended: Iterable[Record]) -> bool:
+    """Cancel the children of members that ended without settling; whether work was left over."""
+    walk = _Walk(rows, flow_id, [])
+    for one in ended:
+        walk.follow_children(one)
+    return walk.run()
 
 
 def settle_edges(
@@ -77,16 +97,12 @@ def cancel_late_siblings(rows: Rows, flow_id: str, sources: Iterable[str]) -> bo
     """Cancel members that were created after a group had fired that no longer wants them. While no
     member has ended none has fired, and the edges of a wide source need no look."""
     flow = rows.flow(flow_id)
-    if flow is None or not _has_ended_members(flow):
+    if flow is None or not has_ended_members(flow):
         return False
     walk = _Walk(rows, flow_id, [])
     for source in sources:
         walk.cancel_late_siblings(source)
     return walk.run()
-
-
-def _has_ended_members(flow: Flow) -> bool:
-    return bool(flow.purged_count) or any(flow.counts.get(state) for state in FINAL)
 
 
 def continue_flow(rows: Rows, flow: Flow) -> bool:
@@ -143,6 +159,19 @@ class _Walk:
         else:
             self._left.append(work)
 
+    def follow(self, ended: Record) -> None:
+        """See to what the end of a member leads to."""
+        self._fresh.append(Unsettled("settle", ended.execution_id))
+        self.follow_children(ended)
+
+    def follow_children(self, ended: Record) -> None:
+        """The flow's counters tell whether anybody has live children at all."""
+        flow = self._rows.flow(self._flow_id)
+        if ended.state != "completed" and flow is not None and live_children(flow):
+            reason, within = parent_end_reason(ended), str(ended.round)
+            one = Unsettled("cancel_children", ended.execution_id, reason=reason, within=within)
+            self._fresh.append(one)
+
     def run(self) -> bool:
         """Work until nothing is left or the step is full; whether the flow has more to do."""
         flow = self._rows.flow(self._flow_id)
@@ -179,10 +208,13 @@ class _Walk:
     def _settle_next(self) -> None:
         work = self._left.pop() if self._left else self._fresh.popleft()
         self._looks_left -= 1
-        if work.work == "gather":
-            self._gather(work)
-        else:
-            self._settle(work)
+        match work.work:
+            case "gather":
+                self._gather(work)
+            case "cancel_children":
+                self._cancel_children(work)
+            case _:
+                self._settle(work)
 
     def _settle(self, work: Unsettled) -> None:
         source = self._rows.record(work.execution_id)
@@ -272,10 +304,36 @@ class _Walk:
         if target is None or target.state in FINAL:
             return
         if group.state == "impossible":
-            _write(rows, target, skip_plan(target.execution_id))
-            self._fresh.append(Unsettled("settle", target.execution_id))
+            self.follow(_write(rows, target, skip_plan(target.execution_id)))
         elif target.state == "blocked" and target.reason == "dependencies":
             _write(rows, target, release_plan(target, rows.now))
+
+    # ---- children
+
+    def _cancel_children(self, work: Unsettled) -> None:
+        limit = min(PAGE, self._edges_left)
+        places = self._rows.tied_children(work.execution_id, place_in(work.after), limit + 1)
+        # One that cannot be read spoils the reading of all: then each is read by itself.
+        with suppress(FlowFabricError):
+            self._rows.expect([child for _, child in places[:limit]])
+        after = work.after
+        for place in places[:limit]:
+            if not self._has_room():
+                break
+            self._edges_left -= 1
+            after = place_text(place)
+            self._cancel_child(place[1], work)
+        if places and after != place_text(places[-1]):
+            self._left.append(_replace(work, after=after))
+
+    def _cancel_child(self, execution_id: str, work: Unsettled) -> None:
+        """A child of a later round belongs to a parent that was replayed meanwhile. One that
+        cannot be read is passed over: neither its parent nor the others must wait for it."""
+        with suppress(FlowFabricError):
+            child = self._rows.record(execution_id)
+            if child and child.state not in FINAL and child.parent_round <= int(work.within):
+                plan = cancel_child_plan(execution_id, work.reason)
+                self.follow(_write(self._rows, child, plan))
 
     # ---- siblings
 
@@ -326,9 +384,8 @@ class _Walk:
                 break
             if self._looks_left <= 0:
                 return after
-        _write(self._rows, source, cancel_sibling_plan(source.execution_id, reason))
+        self.follow(_write(self._rows, source, cancel_sibling_plan(source.execution_id, reason)))
         self._rows.count_sibling(reason)
-        self._fresh.append(Unsettled("settle", source.execution_id))
         return None
 
     def _count_missed(self, edge: Edge, source: Record | None) -> None:

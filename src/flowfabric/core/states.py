@@ -135,6 +135,7 @@ MOVES: Final[dict[str, frozenset[tuple[str, str]]]] = {
     "waitpoint": _stays(*LIVE),
     "skip": _to(LIVE, "skipped"),
     "cancel_sibling": _to(LIVE, "cancelled"),
+    "cancel_child": _to(LIVE, "cancelled"),
     "await_edge": _to(RUNNABLE, "blocked"),
     "join": _stays(*STATES),
     "tag": _stays(*STATES),
@@ -155,17 +156,9 @@ def not_a_move(rule: str, source: str, target: str) -> Bug:
 LaneState = Literal["active", "paused", "draining", "disabled"]
 
 LANE_STATES: Final[tuple[LaneState, ...]] = get_args(LaneState)
-_ACCEPTING: Final = frozenset[str]({"active", "paused"})
-_SERVING: Final = frozenset[str]({"active", "draining"})
-
-
-def accepts_submissions(state: str) -> bool:
-    return state in _ACCEPTING
-
-
-def serves_claims(state: str) -> bool:
-    """Whether workers are given the work that waits in the lane."""
-    return state in _SERVING
+accepts_submissions: Final = frozenset[str]({"active", "paused"}).__contains__
+# Whether workers are given the work that waits in the lane.
+serves_claims: Final = frozenset[str]({"active", "draining"}).__contains__
 
 
 def not_open(lane: str, state: str) -> str:

@@ -16,17 +16,17 @@ from flowfabric.errors import (
 )
 
 MAX_FRAME_BYTES: Final = 65_536
-# How many frames of each mode are kept when nothing else was asked for.
+# How many frames of each mode are kept unless a stream asks for another number.
 DEFAULT_MAXLEN: Final = 10_000
 DEFAULT_LIVE_MAXLEN: Final = 1_000
 SUMMARY_MAXLEN: Final = 64
 
-# An approximate trim waits until one in so many of the kept frames is surplus.
+# An approximate trim waits until there is one surplus frame for so many to be kept.
 TRIM_SLACK: Final = 10
 # How many of a writer's own numbers are remembered. A repeat follows a lost answer at once, so
 # this is far more than any writer has in flight.
 NUMBERS_KEPT: Final = 1_024
-# The id of a frame whose number was seen too long ago to know it.
+# Answered as the id of a repeated frame whose id is no longer remembered.
 FORGOTTEN: Final = ""
 
 # Exact in a double and beyond every real id, so that larger numbers mean the same.
@@ -63,15 +63,15 @@ def upper_bound(cursor: object, field: str = "to") -> Position:
 
 
 def tail_position(cursor: object, field: str = "after") -> Position:
-    """Where a tail goes on from. It must be concrete: the ends of a stream move."""
+    """Where a tail goes on. It must be a position: the ends of a stream move."""
     if cursor in ("start", "end"):
         raise InvalidInput(f"{field}: expected <ms> or <ms>-<seq>; 0-0 is the beginning")
     return _parse(cursor, field, 0)
 
 
 def just_before(position: Position) -> str:
-    """The position strictly behind which a range begins that includes this one; "" for the start of
-    the stream."""
+    """The position after which a range begins when it includes this one; "" for the start of the
+    stream."""
     if position.seq:
         return str(Position(position.ms, position.seq - 1))
     return str(Position(position.ms - 1, _TOP)) if position.ms else ""
@@ -92,8 +92,8 @@ def frame_too_large(size: int) -> RetentionLimitExceeded:
 def explain_append(
     execution_id: str, attempt_index: int, fence: Fence, seen: Record | None, now: int
 ) -> FlowFabricError | None:
-    """Why frames were refused; None when the record gives no reason, so that it was the summary,
-    which somebody else has patched."""
+    """Why frames were refused; None when the record gives no reason: then another writer has
+    patched the summary."""
     if seen is None:
         return ExecutionNotFound(execution_id)
     if seen.state not in HELD:

@@ -1,14 +1,15 @@
 """What a suspend answers, and how the answer is remembered under its idempotency key."""
 
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
 
 from flowfabric.core.conditions import Satisfier
-from flowfabric.core.documents import Document, Redacted
-from flowfabric.core.handles import Backend, Handle
-from flowfabric.core.suspensions import ReceivedSignal, Suspension, Waitpoint
-from flowfabric.core.tokens import WaitpointToken, token_from_text, token_to_text
+from flowfabric.core.documents import Document
+from flowfabric.core.handles import Handle, HeldLease
+from flowfabric.core.suspensions import ReceivedSignal, Suspension, Waitpoint, signed_of
+from flowfabric.core.tokens import KeyRing, TokenDigest, WaitpointToken, minted_again
 
 _LONGEST_MS: Final = 604_800_000
 _AFTER_TIMEOUT_MS: Final = 60_000
@@ -28,22 +29,6 @@ class Details(msgspec.Struct, frozen=True):
     suspension_id: str
     waitpoints: tuple[Issued, ...]
 
-    @property
-    def waitpoint_id(self) -> str:
-        return self.waitpoints[0].waitpoint_id
-
-    @property
-    def waitpoint_key(self) -> str:
-        return self.waitpoints[0].waitpoint_key
-
-    @property
-    def waitpoint_token(self) -> WaitpointToken:
-        return self.waitpoints[0].waitpoint_token
-
-    @property
-    def additional_waitpoints(self) -> tuple[Issued, ...]:
-        return self.waitpoints[1:]
-
 
 class Suspended(msgspec.Struct, frozen=True):
     """The lease is given up; with the handle only signals can be read."""
@@ -62,30 +47,23 @@ class Satisfied(msgspec.Struct, frozen=True):
 Outcome = Suspended | Satisfied
 
 
-class GivenUp(Redacted, frozen=True, kw_only=True):
-    """The lease a suspend ended, as far as a handle knows it; the same in every store."""
+class KeptWaitpoint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A waitpoint of a stored outcome, with what its token is computed again from."""
 
-    hidden = Handle.hidden
-
-    attempt_index: int
-    attempt_id: str
-    lease_id: str
-    lease_epoch: int
-    lease_ttl_ms: int
-    lane_id: str
-    worker_instance_id: str
-
-    def handle(self, execution_id: str, backend: Backend) -> Handle:
-        fields = {name: getattr(self, name) for name in self.__struct_fields__}
-        return Handle(execution_id=execution_id, backend=backend, kind="suspended", **fields)
+    waitpoint_id: str
+    waitpoint_key: str
+    created_at: int = 0
+    token: TokenDigest | None = None
 
 
 class StoredOutcome(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An outcome as stored. Signals stay as long as the execution, so their ids suffice."""
 
     variant: Literal["Suspended", "AlreadySatisfied"]
-    details: Details
-    lease: GivenUp | None = None
+    suspension_id: str
+    waitpoints: tuple[KeptWaitpoint, ...]
+    # That the suspend gave up.
+    lease: HeldLease | None = None
     satisfiers: tuple[Satisfier, ...] = ()
     timeout_at: int = 0
     timeout_in: int | None = None
@@ -101,12 +79,12 @@ class StoredOutcome(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
         return min(max(timeout_at, stored_at) + _AFTER_TIMEOUT_MS, longest)
 
 
-def given_up(handle: Handle) -> GivenUp:
-    return GivenUp(**{name: getattr(handle, name) for name in GivenUp.__struct_fields__})
+def given_up(handle: Handle) -> HeldLease:
+    return HeldLease(**{name: getattr(handle, name) for name in HeldLease.__struct_fields__})
 
 
-write_outcome: Final = msgspec.json.Encoder(enc_hook=token_to_text).encode
-_decode: Final = msgspec.json.Decoder(StoredOutcome, dec_hook=token_from_text).decode
+write_outcome: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(StoredOutcome).decode
 
 
 def read_outcome(document: Document | None, now: int) -> StoredOutcome | None:
@@ -115,15 +93,33 @@ def read_outcome(document: Document | None, now: int) -> StoredOutcome | None:
         return None
     try:
         stored = _decode(document.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, NotImplementedError):
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return stored if stored.ends_at(document.last_at) > now else None
 
 
-def issued(waitpoint: Waitpoint) -> Issued:
-    token = waitpoint.token or WaitpointToken("")
+_UNKNOWN: Final = WaitpointToken("")
+
+# The tokens of waitpoints by their ids.
+Tokens = Mapping[str, WaitpointToken]
+
+
+def kept(waitpoint: Waitpoint) -> KeptWaitpoint:
+    fields = (getattr(waitpoint, name) for name in KeptWaitpoint.__struct_fields__)
+    return KeptWaitpoint(*fields)
+
+
+def issued(waitpoint: Waitpoint, tokens: Tokens) -> Issued:
+    token = tokens.get(waitpoint.waitpoint_id, _UNKNOWN)
     return Issued(waitpoint.waitpoint_id, waitpoint.waitpoint_key, token)
 
 
-def details_of(suspension: Suspension, waitpoints: tuple[Waitpoint, ...]) -> Details:
-    return Details(suspension.suspension_id, tuple(issued(one) for one in waitpoints))
+def issued_again(ring: KeyRing, execution_id: str, waitpoint: Waitpoint | KeptWaitpoint) -> Issued:
+    """With an empty token when the key of the token is gone: nobody could verify it any more."""
+    token = minted_again(ring, waitpoint.token, signed_of(execution_id, waitpoint))
+    return Issued(waitpoint.waitpoint_id, waitpoint.waitpoint_key, token or _UNKNOWN)
+
+
+def details_of(suspension: Suspension, waitpoints: Iterable[Waitpoint], tokens: Tokens) -> Details:
+    own = tuple(issued(one, tokens) for one in waitpoints)
+    return Details(suspension.suspension_id, own)

@@ -7,7 +7,7 @@ later version of a document is decided from such a reading, so instants stay wha
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from flowfabric.core.conditions import Condition, Evaluation, Satisfier, SignalF
 from flowfabric.core.documents import SUSPENSION, Document, Redacted, signal_name, waitpoint_name
 from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL
-from flowfabric.core.tokens import Signed, WaitpointToken, token_from_text, token_to_text
+from flowfabric.core.tokens import Signed, TokenDigest
 from flowfabric.errors import Corruption
 
 # Stands in a document for the instant of the step that stores it.
@@ -84,7 +84,7 @@ class Waitpoint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     waitpoint_key: str
     attempt_index: int
     suspension_id: str = ""
-    token: WaitpointToken | None = None
+    token: TokenDigest | None = None
     state: str
     # As signed in the token, which is the signer's reading of the store's clock.
     created_at: int = 0
@@ -192,7 +192,18 @@ def facts_of(signal: Signal, waitpoint_key: str) -> SignalFacts:
     )
 
 
-def signed_of(execution_id: str, waitpoint: Waitpoint) -> Signed:
+class Tokened(Protocol):
+    """Anything that has what the token of a waitpoint vouches for."""
+
+    @property
+    def waitpoint_id(self) -> str: ...
+    @property
+    def waitpoint_key(self) -> str: ...
+    @property
+    def created_at(self) -> int: ...
+
+
+def signed_of(execution_id: str, waitpoint: Tokened) -> Signed:
     """What the waitpoint's token vouches for."""
     return Signed(
         execution_id, waitpoint.waitpoint_id, waitpoint.created_at, waitpoint.waitpoint_key
@@ -216,18 +227,16 @@ _LENGTHS: Final[Mapping[type, tuple[str, str]]] = {
 }
 
 
-write_document: Final[Callable[[object], bytes]] = msgspec.msgpack.Encoder(
-    enc_hook=token_to_text
-).encode
+write_document: Final[Callable[[object], bytes]] = msgspec.msgpack.Encoder().encode
 
 
 def _reader(kind: type[T], called: str) -> Callable[[Document], T]:
-    decode = msgspec.msgpack.Decoder(kind, dec_hook=token_from_text).decode
+    decode = msgspec.msgpack.Decoder(kind).decode
 
     def read(document: Document) -> T:
         try:
             return _resolved(decode(document.body), document.last_at)
-        except (msgspec.MsgspecError, UnicodeDecodeError, NotImplementedError) as fault:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
             raise Corruption(f"{called}: document: {type(fault).__name__}") from None
 
     return read

@@ -34,8 +34,8 @@ def submitted_tags(value: object) -> dict[str, str]:
 
 
 def merged_tags(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """The tags after a change, which must not pass the bounds. Tags that passed them before, as
-    with one the engine added, may change as long as they do not grow."""
+    """The tags after a change, which must stay within the bounds. Tags that are beyond them
+    already, by one that the engine added, may change as long as they do not grow."""
     tags = {**old, **new}
     if len(tags) > len(old):
         check_number(tags, "tags", MAX_TAGS)
@@ -55,7 +55,7 @@ def _bytes_of(tags: Mapping[str, str]) -> int:
 
 
 def _coerced(value: object) -> object:
-    """Scalars as JSON would write them; containers have no obvious text and stay as they are."""
+    """Scalars as JSON would write them; containers stay as they are and are refused."""
     if isinstance(value, str):
         return value
     if value is None:

@@ -11,20 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from flowfabric import errors
 from flowfabric.core.documents import Redacted
-from flowfabric.errors import (
-    Corruption,
-    HmacSecretNotInitialized,
-    InvalidGraceMs,
-    InvalidInput,
-    InvalidKid,
-    InvalidSecret,
-    InvalidSecretHex,
-    InvalidToken,
-    MissingToken,
-    RotationConflict,
-    TokenExpired,
-)
 
 ALGORITHM: Final = "hmac-sha256"
 DIGEST_LENGTH: Final = 64
@@ -34,44 +22,6 @@ is_hex: Final = re.compile(r"(?:[0-9a-fA-F]{2})+").fullmatch
 
 
 _JSON_NAMES: Final[dict[type, str]] = {list: "array", dict: "object"}
-
-
-class WaitpointToken:
-    """A bearer credential. Printing it shows its key id only; `reveal` is for the wire."""
-
-    __slots__ = ("_raw",)
-
-    def __init__(self, raw: str) -> None:
-        self._raw = raw
-
-    def reveal(self) -> str:
-        return self._raw
-
-    @property
-    def kid(self) -> str:
-        return self._raw.partition(":")[0] if ":" in self._raw else ""
-
-    @property
-    def digest(self) -> str:
-        return self._raw.partition(":")[2]
-
-    @property
-    def fingerprint(self) -> str:
-        return self.digest[:FINGERPRINT_LENGTH]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, WaitpointToken):
-            return NotImplemented
-        return same_text(self._raw, other._raw)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        if not is_kid(self.kid) or len(self.digest) != DIGEST_LENGTH:
-            return "<REDACTED:malformed>"
-        return f"{self.kid}:<REDACTED:len={DIGEST_LENGTH}>"
-
-    __str__ = __repr__
 
 
 class Secret:
@@ -89,14 +39,54 @@ class Secret:
         return bool(self._raw)
 
     def __eq__(self, other: object) -> bool:
-        return same_text(self._raw, other._raw) if isinstance(other, Secret) else NotImplemented
+        return same_text(self._raw, other._raw) if type(other) is type(self) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return "<REDACTED>" if self._raw else "<unset>"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return repr(self)
+
+
+class WaitpointToken(Secret):
+    """A bearer credential. Printing it shows its key id only."""
+
+    __slots__ = ()
+
+    @property
+    def kid(self) -> str:
+        return self._raw.partition(":")[0] if ":" in self._raw else ""
+
+    @property
+    def digest(self) -> str:
+        return self._raw.partition(":")[2]
+
+    def __repr__(self) -> str:
+        if not is_kid(self.kid) or len(self.digest) != DIGEST_LENGTH:
+            return "<REDACTED:malformed>"
+        return f"{self.kid}:<REDACTED:len={DIGEST_LENGTH}>"
+
+
+def token_digest(text: str) -> str:
+    """The digest by which an API token is stored and compared."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class TokenDigest(msgspec.Struct, frozen=True, array_like=True):
+    """What a store keeps of a token: it recognises the token and cannot be used in its place."""
+
+    kid: str
+    digest: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        return self.digest.hex()[:FINGERPRINT_LENGTH]
+
+
+def digest_of(token: WaitpointToken) -> TokenDigest:
+    return TokenDigest(token.kid, hashlib.sha256(token.reveal().encode()).digest())
 
 
 def token_to_text(value: object) -> str:
@@ -107,7 +97,7 @@ def token_to_text(value: object) -> str:
 
 
 def token_from_text(kind: type, value: object) -> WaitpointToken:
-    """For decoders: the way back."""
+    """For decoders: the token of such a text."""
     if kind is WaitpointToken and isinstance(value, str):
         return WaitpointToken(value)
     if kind is WaitpointToken:
@@ -118,10 +108,13 @@ def token_from_text(kind: type, value: object) -> WaitpointToken:
 
 
 def same_text(one: str, other: str) -> bool:
-    """The only comparison of secrets: its time tells nothing about where they differ."""
     # Any text has an encoding of its own here, also one that no store would take.
-    first, second = (text.encode("utf-8", "surrogatepass") for text in (one, other))
-    return hmac.compare_digest(first, second)
+    return same_bytes(*(text.encode("utf-8", "surrogatepass") for text in (one, other)))
+
+
+def same_bytes(one: bytes, other: bytes) -> bool:
+    """The only comparison of secrets: its time tells nothing about where they differ."""
+    return hmac.compare_digest(one, other)
 
 
 class Key(Redacted, frozen=True, omit_defaults=True):
@@ -157,25 +150,43 @@ class Signed(msgspec.Struct, frozen=True):
 
 
 def mint(ring: KeyRing, signed: Signed) -> WaitpointToken:
+    key = _current_key(ring)
+    return WaitpointToken(f"{ring.current_kid}:{_digest(key, ring.current_kid, signed)}")
+
+
+def minted_again(ring: KeyRing, kept: TokenDigest | None, signed: Signed) -> WaitpointToken | None:
+    """The token of which a store keeps the digest; None when its key is gone."""
+    key = None if kept is None else ring.keys.get(kept.kid)
+    if kept is None or key is None:
+        return None
+    token = WaitpointToken(f"{kept.kid}:{_digest(key, kept.kid, signed)}")
+    return token if same_bytes(digest_of(token).digest, kept.digest) else None
+
+
+def current_secret(ring: KeyRing) -> bytes:
+    return bytes.fromhex(_current_key(ring).secret)
+
+
+def _current_key(ring: KeyRing) -> Key:
     key = ring.keys.get(ring.current_kid)
     if key is None or not key.secret:
-        raise HmacSecretNotInitialized(_NO_RING)
-    return WaitpointToken(f"{ring.current_kid}:{_digest(key, ring.current_kid, signed)}")
+        raise errors.HmacSecretNotInitialized(_NO_RING)
+    return key
 
 
 def check_token(ring: KeyRing, token: WaitpointToken, signed: Signed | None, now: int) -> None:
     """Refuse a token that does not vouch for `signed`; None stands for an unknown waitpoint."""
     raw = token.reveal()
     if not raw:
-        raise MissingToken("a waitpoint token is required")
+        raise errors.MissingToken("a waitpoint token is required")
     kid, digest = token.kid, token.digest
     if not kid or len(digest) != DIGEST_LENGTH:
-        raise InvalidToken("malformed")
+        raise errors.InvalidToken("malformed")
     key = _verifying_key(ring, kid, now)
-    # A waitpoint nobody has costs the same work as a wrong digest, so that time tells nothing.
+    # An unknown waitpoint takes as long as a wrong digest, so that the time reveals nothing.
     fits = same_text(_digest(key, kid, signed or _NOTHING), digest)
     if not fits or signed is None or not signed.created_at:
-        raise InvalidToken("it does not fit this waitpoint")
+        raise errors.InvalidToken("it does not fit this waitpoint")
 
 
 _NOTHING: Final = Signed("", "", 0, "")
@@ -184,15 +195,15 @@ _NO_KEY: Final = Key("")
 
 def _verifying_key(ring: KeyRing, kid: str, now: int) -> Key:
     if not ring.current_kid:
-        raise HmacSecretNotInitialized(_NO_RING)
+        raise errors.HmacSecretNotInitialized(_NO_RING)
     if kid == ring.current_kid:
         return ring.keys.get(kid, _NO_KEY)
     key = ring.keys.get(kid)
     if key is None:
         # The same words as for a wrong digest: they are all a guesser gets to see.
-        raise InvalidToken("it does not fit this waitpoint")
+        raise errors.InvalidToken("it does not fit this waitpoint")
     if not is_in_grace(key, now):
-        raise TokenExpired(f"key {kid} is past its grace")
+        raise errors.TokenExpired(f"key {kid} is past its grace")
     return key
 
 
@@ -202,7 +213,7 @@ def is_in_grace(key: Key, now: int) -> bool:
 
 def _digest(key: Key, kid: str, signed: Signed) -> str:
     if not is_hex(key.secret) or key.alg != ALGORITHM:
-        raise InvalidSecret(f"the stored key {kid} cannot be used for {ALGORITHM}")
+        raise errors.InvalidSecret(f"the stored key {kid} cannot be used for {ALGORITHM}")
     message = "|".join(
         (
             "v2",
@@ -235,7 +246,7 @@ def read_ring(body: bytes) -> KeyRing:
     try:
         stored = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Corruption("keys: ring: not readable") from None
+        raise errors.Corruption("keys: ring: not readable") from None
     keys = stored.get("keys")
     return KeyRing(
         current_kid=_text(stored.get("current_kid")),
@@ -270,7 +281,9 @@ def first_ring(kid: str, secret_hex: str, now: int) -> KeyRing:
 def check_secret(secret_hex: str) -> str:
     """A secret an operator configured: hex, at least 16 bytes."""
     if not is_hex(secret_hex) or len(secret_hex) < _SHORTEST_SECRET:
-        raise InvalidInput("the waitpoint secret must be an even number of hex digits, at least 32")
+        raise errors.InvalidInput(
+            "the waitpoint secret must be an even number of hex digits, at least 32"
+        )
     return secret_hex
 
 
@@ -290,11 +303,11 @@ class Seeding(msgspec.Struct, frozen=True):
 def seed(ring: KeyRing, kid: str, secret_hex: str, now: int) -> Seeding:
     """Install the first key of a ring; another one is a matter for a rotation."""
     if not isinstance(kid, str) or not is_kid(kid):
-        raise InvalidInput(f"kid: {_KID_FORM}")
+        raise errors.InvalidInput(f"kid: {_KID_FORM}")
     if not isinstance(secret_hex, str) or len(secret_hex) != SEED_DIGITS or not is_hex(secret_hex):
-        raise InvalidInput(f"secret_hex: exactly {SEED_DIGITS} hex digits")
+        raise errors.InvalidInput(f"secret_hex: exactly {SEED_DIGITS} hex digits")
     if ring.current_kid and ring.current_kid != kid:
-        raise InvalidInput(f"kid: {ring.current_kid} is installed; rotate to change it")
+        raise errors.InvalidInput(f"kid: {ring.current_kid} is installed; rotate to change it")
     installed = ring.keys.get(kid)
     if ring.current_kid and installed is not None and installed.secret:
         return Seeding(kid, same_secret=is_secret(installed, secret_hex))
@@ -318,7 +331,7 @@ def rotate(ring: KeyRing, kid: str, secret_hex: str, grace_ms: object, now: int)
     installed = ring.keys.get(kid)
     has_secret = installed is not None and bool(installed.secret)
     if has_secret and not is_secret(installed, secret_hex):
-        raise RotationConflict(kid)
+        raise errors.RotationConflict(kid)
     created_at = installed.created_at if installed else now
     if ring.current_kid == kid:
         if has_secret:
@@ -331,36 +344,24 @@ def rotate(ring: KeyRing, kid: str, secret_hex: str, grace_ms: object, now: int)
         if name in (kid, ring.current_kid) or is_in_grace(key, now)
     }
     dropped = len(ring.keys) - len(kept)
-    return Rotation(
-        kid,
-        _promoted(ring, kept, (kid, Key(secret_hex, created_at=created_at)), now + grace),
-        ring.current_kid,
-        dropped,
-    )
-
-
-def _promoted(
-    ring: KeyRing, kept: dict[str, Key], new: tuple[str, Key], expires_at: int
-) -> KeyRing:
-    old = ring.current_kid
+    old, expires_at = ring.current_kid, now + grace
     if old in kept:
         kept[old] = _replace(kept[old], expires_at=expires_at)
-    kept[new[0]] = new[1]
-    return KeyRing(
-        current_kid=new[0],
-        keys=kept,
-        previous_kid=old,
-        previous_expires_at=expires_at if old else 0,
+    kept[kid] = Key(secret_hex, created_at=created_at)
+    previous_expires_at = expires_at if old else 0
+    after = KeyRing(
+        current_kid=kid, keys=kept, previous_kid=old, previous_expires_at=previous_expires_at
     )
+    return Rotation(kid, after, old, dropped)
 
 
 def _checked_rotation(kid: str, secret_hex: str, grace_ms: object) -> int:
     if not isinstance(kid, str) or not is_kid(kid):
-        raise InvalidKid(_KID_FORM)
+        raise errors.InvalidKid(_KID_FORM)
     if not isinstance(secret_hex, str) or not is_hex(secret_hex):
-        raise InvalidSecretHex("an even number of hex digits")
+        raise errors.InvalidSecretHex("an even number of hex digits")
     if type(grace_ms) is not int or not 0 <= grace_ms <= _MAX_GRACE_MS:
-        raise InvalidGraceMs(f"an integer in 0..{_MAX_GRACE_MS}")
+        raise errors.InvalidGraceMs(f"an integer in 0..{_MAX_GRACE_MS}")
     return grace_ms
 
 

@@ -1,7 +1,7 @@
 """From a plan and a record to the record after it: the heart of every change.
 
-`fits` is the guard, `transition` is the write. Both are pure; `apply` puts them together with the
-rows around the record.
+`guard_holds` is the guard, `transition` is the write. Both are pure; `apply` puts them together
+with the rows around the record.
 """
 
 from typing import Any, Final
@@ -33,14 +33,12 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     after: Record
     ended: Attempt | None = None
     entry: LogEntry | None = None
-
-
-def fits(plan: Plan, record: Record, now: int) -> bool:
-    """Whether the record is one the plan was decided for."""
-    return guard_holds(plan.guard, record, now)
+    # The worker instance that lost its lease by somebody else's plan.
+    taken_from: str = ""
 
 
 def guard_holds(guard: Guard, record: Record, now: int) -> bool:
+    """Whether the record is one the plan was decided for."""
     state = record.state
     if state not in guard.states and f"{state}/{record.reason}" not in guard.states:
         return False
@@ -92,7 +90,9 @@ def transition(record: Record, plan: Plan, now: int) -> Transition:
         changes["op_wake_at"] = changes.get("wake_at", record.wake_at)
     after = changed_record(record, changes, now)
     entry = entry_of(plan.event, record, after, now) if plan.event else None
-    return Transition(record, after, ended, entry)
+    is_taken = record.state == "active" and state != "active" and plan.guard.fence is None
+    taken_from = record.worker_instance_id if is_taken else ""
+    return Transition(record, after, ended, entry, taken_from)
 
 
 def changed_record(record: Record, changes: dict[str, Any], now: int) -> Record:

@@ -40,6 +40,12 @@ VIEWS: Final[tuple[View, ...]] = (
     View("by_state", ("namespace", "lane", "bucket"), ("sort", "execution_id")),
     View("worker", ("worker_instance_id",), ("execution_id",), states=frozenset({"active"})),
     View("flow", ("flow_id", "state"), ("created_at", "execution_id"), where=("flow_id",)),
+    View(
+        "children",
+        ("parent_id", "tied"),
+        ("created_at", "execution_id"),
+        where=("parent_id",),
+    ),
     View("partition", ("part",), ("execution_id",)),
     View("all", ("namespace",), ("created_at", "execution_id")),
 )
@@ -63,6 +69,8 @@ COLUMNS: Final = (
     "grant_until",
     "worker_instance_id",
     "flow_id",
+    "parent_id",
+    "tied",
 )
 
 
@@ -93,19 +101,17 @@ def part_of(record: Record) -> int:
     return partition_of(record.execution_id)
 
 
+def tied_of(record: Record) -> int:
+    """1 for a live child that ends with its parent, 0 for any other."""
+    return int(record.parent_id != "" and not record.on_parent_end and record.state not in FINAL)
+
+
 _DERIVED: Final[dict[str, Callable[[Record], Value]]] = {
     "part": part_of,
     "bucket": bucket_of,
     "sort": sort_of,
+    "tied": tied_of,
 }
-
-
-def column(record: Record, name: str) -> Value:
-    derive = _DERIVED.get(name)
-    if derive is not None:
-        return derive(record)
-    value: Value = getattr(record, name)
-    return value
 
 
 def columns(record: Record) -> tuple[Value, ...]:
@@ -127,15 +133,9 @@ def columns(record: Record) -> tuple[Value, ...]:
         record.grant_until,
         record.worker_instance_id,
         record.flow_id,
+        record.parent_id,
+        tied_of(record),
     )
-
-
-def belongs(view: View, record: Record) -> bool:
-    if view.states and record.state not in view.states:
-        return False
-    if any(not column(record, name) for name in view.where):
-        return False
-    return not any(column(record, name) for name in view.unless)
 
 
 class Entry(NamedTuple):
@@ -149,6 +149,11 @@ def entries(record: Record) -> Iterator[Entry]:
     for name, key, order, where, unless in _COMPILED[record.state]:
         if where(record) and not unless(record):
             yield Entry(name, key(record), order(record))
+
+
+def is_in(record: Record, view: str, key: Key) -> bool:
+    """Whether the record stands in a view under this key."""
+    return any(one.view == view and one.key == key for one in entries(record))
 
 
 def tag_entries(record: Record, searchable: Iterable[str]) -> Iterator[Entry]:

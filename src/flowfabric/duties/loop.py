@@ -7,15 +7,17 @@ import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from flowfabric.backend.base import TopicSubscription
+from flowfabric.backend.notifier import LocalNotifier
+from flowfabric.backend.supervision import supervise
 from flowfabric.duties.result import DutyResult
+from flowfabric.engine.draining import drain
 from flowfabric.errors import FlowFabricError
 from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 
 _log = logging.getLogger("flowfabric.duties")
 
 SHORTEST_INTERVAL_S: Final = 0.1
-RESTART_S: Final = 5.0
-STOP_S: Final = 15.0
 
 
 class Duty(Protocol):
@@ -28,38 +30,38 @@ class Duty(Protocol):
 class DutyLoop:
     """Runs one duty until it is stopped. An error of a visit never ends the loop."""
 
-    def __init__(self, duty: Duty, interval_s: float, observer: Observer = NO_OBSERVER) -> None:
+    def __init__(
+        self,
+        duty: Duty,
+        interval_s: float,
+        observer: Observer = NO_OBSERVER,
+        wakeup: TopicSubscription | None = None,
+    ) -> None:
         self.duty = duty
         self._observer = observer
         self.cycles = 0
-        self.restarts = 0
         self._interval = max(interval_s, SHORTEST_INTERVAL_S)
-        self._stopping = asyncio.Event()
+        # Its notifications begin the next visit sooner; to close it stops the loop.
+        self._wakeup = wakeup or LocalNotifier().subscribe()
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._wakeup.close()
 
     async def run(self) -> None:
-        """Supervise: an unexpected end is logged, waited out, and followed by a new start."""
+        """Until it is stopped; the first visit comes at a random instant of the first interval."""
         if await self._sleep(random.random() * self._interval):
             return
-        while not self._stopping.is_set():
-            try:
-                await self._cycles()
-            except Exception:
-                self.restarts += 1
-                self._observer.restarted(self.duty.name)
-                _log.exception(
-                    "%s ended unexpectedly; restart %d follows", self.duty.name, self.restarts
-                )
-                await self._sleep(RESTART_S)
+        name = self.duty.name
+        await supervise(name, self._cycles, lambda: self._observer.restarted(name), self._sleep)
 
     async def _cycles(self) -> None:
         loop = asyncio.get_running_loop()
-        while not self._stopping.is_set():
+        while not self._wakeup.is_closed:
             started = loop.time()
             await self._cycle()
-            await self._sleep(max(0.0, self._interval - (loop.time() - started)))
+            await self._wakeup.wait(max(0.0, started + self._interval - loop.time()))
+            # Many notifications make no more visits than the shortest interval does.
+            await self._sleep(started + SHORTEST_INTERVAL_S - loop.time())
 
     async def _cycle(self) -> None:
         started = time.perf_counter()
@@ -86,13 +88,12 @@ class DutyLoop:
             self._observer.cancel_backlog(result.cancels_left)
 
     async def _sleep(self, seconds: float) -> bool:
-        """Sleep unless stopped; whether it was stopped."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return False
-        return True
+        """Sleep unless stopped, whatever is notified; whether it was stopped."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not self._wakeup.is_closed and (left := end - loop.time()) > 0:
+            await self._wakeup.wait(left)
+        return self._wakeup.is_closed
 
 
 class Duties:
@@ -110,12 +111,9 @@ class Duties:
         nothing."""
         for loop in self.loops:
             loop.stop()
-        if not self._tasks:
-            return True
-        _, late = await asyncio.wait(self._tasks, timeout=STOP_S)
-        for task in late:
-            _log.warning("duty %s did not stop in %.0f s; abandoned", task.get_name(), STOP_S)
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
-        return not late
+        tasks, self._tasks = self._tasks, []
+        abandoned = await drain(lambda: [task for task in tasks if not task.done()])
+        for task in tasks:
+            if not task.done() or task.cancelled():
+                _log.warning("duty %s did not stop in time; abandoned", task.get_name())
+        return not abandoned

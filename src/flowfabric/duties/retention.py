@@ -3,6 +3,7 @@
 from typing import Final
 
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
+from flowfabric.core.retention import LOG_LIMITS, LogLimits
 from flowfabric.duties.result import DutyResult
 from flowfabric.engine import Engine
 
@@ -13,8 +14,11 @@ MOST_BATCHES: Final = 10
 class Retention:
     name = "retention_trimmer"
 
-    def __init__(self, engine: Engine, only: DutyFilter = EVERYBODY) -> None:
+    def __init__(
+        self, engine: Engine, only: DutyFilter = EVERYBODY, log: LogLimits = LOG_LIMITS
+    ) -> None:
         self._only = only
+        self._log = log
         self._backend = engine.deps.store.backend
         self._keys = engine.keys
 
@@ -27,7 +31,7 @@ class Retention:
 
     async def _purge(self, result: DutyResult) -> None:
         for _ in range(MOST_BATCHES):
-            purged = await self._backend.purge(BATCH, only=self._only)
+            purged = await self._backend.purge(BATCH, only=self._only, log=self._log)
             result.processed(self.name, purged)
             if not purged:
                 break

@@ -251,7 +251,7 @@ class TimerSweep:
     async def _settle_flow(self, flow: Flow, now: int, result: DutyResult) -> None:
         try:
             if is_abandoned(flow, now):
-                await self._engine.flow_cancels.give_up_submit(flow)
+                await self._engine.flow_operators.give_up_submit(flow)
             else:
                 await self._engine.settling.settle(flow.flow_id)
         except FlowFabricError as fault:

@@ -19,6 +19,7 @@ from flowfabric.core.plan import Answer, Applied, Fence, Plan, Refused, fence_fr
 from flowfabric.core.record import Record
 from flowfabric.engine.lease_proof import LeaseCache, LeaseProof
 from flowfabric.engine.limits.slots import Slots
+from flowfabric.engine.secret import StoreSecret
 from flowfabric.errors import ExecutionNotFound, FenceRequired, PartialFenceTriple
 
 R = TypeVar("R")
@@ -107,6 +108,7 @@ class Deps:
         self.locks = Locks()
         self.slots = Slots(store)
         self.leases = LeaseCache()
+        self.secret = StoreSecret(store.backend)
         # Told of an execution, and its flow where known, whose step left its flow work to do.
         self.on_more: Callable[[str, str], None] = _leave_to_the_timer
 

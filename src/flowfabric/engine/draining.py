@@ -9,10 +9,11 @@ DRAIN_S: Final = 15.0
 _CANCEL_S: Final = 1.0
 
 
-async def drain(tasks: Callable[[], Iterable[asyncio.Task[Any]]]) -> int:
-    """Wait until no task is left; how many were abandoned because the time was up."""
+async def drain(tasks: Callable[[], Iterable[asyncio.Task[Any]]], *, waits: bool = True) -> int:
+    """Wait until no task is left, unless there was time already; how many were abandoned because
+    the time was up."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + DRAIN_S
+    end = loop.time() + (DRAIN_S - _CANCEL_S if waits else 0)
     while under_way := set(tasks()):
         left = end - loop.time()
         if left <= 0:

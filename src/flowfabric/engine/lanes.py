@@ -15,6 +15,7 @@ from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.capabilities import satisfied
 from flowfabric.core.ids import check_lane, check_namespace, check_text
+from flowfabric.core.queues import QueueFilter, kind_id, queue_filter, set_of
 from flowfabric.core.record import Record, queued_since
 from flowfabric.core.states import LANE_STATES, serves_claims
 from flowfabric.engine.checking import stored, whole
@@ -28,6 +29,7 @@ from flowfabric.operations import lanes as declared
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.lanes import LaneInfo, LaneQueues, Queue
 from flowfabric.operations.types import Page
+from flowfabric.operations.workers import ClaimTerms
 
 Mark = tuple[int, ...]
 # At most so many entries; then the cache is cleared and the next claims ask the store.
@@ -36,14 +38,14 @@ _MOST: Final = 10_000
 
 class Sought(NamedTuple):
     """Where a worker looks: the topics of the lanes it may claim from, in whatever order it takes
-    turns at them, and the requirement sets it meets."""
+    turns at them, and the queues that it takes there."""
 
-    notifier: tuple[str, ...]
-    sets: tuple[str, ...]
+    topics: tuple[str, ...]
+    takes: QueueFilter
 
 
-def sought_in(namespace: str, lanes: tuple[str, ...], sets: tuple[str, ...]) -> Sought:
-    return Sought(tuple(sorted(lane_topic(namespace, lane) for lane in lanes)), sets)
+def sought_in(namespace: str, lanes: tuple[str, ...], takes: QueueFilter) -> Sought:
+    return Sought(tuple(sorted(lane_topic(namespace, lane) for lane in lanes)), takes)
 
 
 class Idleness:
@@ -54,11 +56,11 @@ class Idleness:
         self._empty: dict[Sought, Mark] = {}
 
     def mark(self, sought: Sought) -> Mark | None:
-        """What had been notified before a look."""
-        return self._notifier().mark(*sought.notifier)
+        """The state of the notifications before a claim."""
+        return self._notifier().mark(*sought.topics, takes=sought.takes)
 
     def note(self, sought: Sought, mark: Mark | None, *, is_empty: bool) -> None:
-        """What a look has left behind."""
+        """Remember whether the claim that began at this mark left the lanes empty."""
         if mark is None or not is_empty:
             self._empty.pop(sought, None)
             return
@@ -67,7 +69,7 @@ class Idleness:
         self._empty[sought] = mark
 
     def covers(self, sought: Sought) -> bool:
-        """Whether a look would find nothing."""
+        """Whether the lanes were left empty and nothing was notified since."""
         mark = self._empty.get(sought)
         return mark is not None and mark == self.mark(sought)
 
@@ -78,13 +80,15 @@ MOST_SETS: Final = 1_000
 MOST_SHARDS: Final = 256
 MOST_LISTED: Final = 1_000
 _FRESH_S: Final = 1.0
-# How long a store that does not tell of a lane is waited for, and how long what was known of the
-# lane may serve instead.
+# How long to wait for a store that does not answer, and how old a cached lane may be that is used
+# instead.
 _SOON_S: Final = 1.0
 _STALE_S: Final = 60.0
 _MOST_ROUTES: Final = 1_000
 
 Name = tuple[str, str]
+# Of a claim: its namespace, lanes, capabilities and kinds.
+_Asked = tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...] | None]
 
 
 class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,14 +99,16 @@ class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Lanes that may be claimed from, and the requirement sets a worker meets on them."""
+    """Lanes that may be claimed from, the requirement sets a worker meets on them, and the work
+    that it is notified of: also that of sets which are not known yet."""
 
     lanes: tuple[str, ...]
     sets: tuple[str, ...]
     sought: Sought
+    hears: QueueFilter
 
 
-class _Known(msgspec.Struct, frozen=True):
+class Known(msgspec.Struct, frozen=True):
     lane: Lane
     sets: dict[str, tuple[str, ...]]
     read_at: float
@@ -114,7 +120,7 @@ _sets_decoder: Final = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 
 
 _LANES: Final = "lane/"
-# No namespace has one, whatever its name and those of its lanes are made of.
+# Separates namespace and lane: no namespace contains it.
 _END: Final = ":"
 
 
@@ -127,35 +133,41 @@ def _sets_document(namespace: str, lane: str) -> str:
 
 
 class Lanes:
-    """A cache of lane documents, dropped on every configuration change, and a second after it was
-    last certain that there had been none."""
+    """A cache of lane documents, dropped on every configuration change, and when it was not certain
+    for a second that no change was missed."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._subscription = backend.notifier().subscribe(CONFIG_TOPIC)
-        self._cache: dict[Name, _Known] = {}
+        self._cache: dict[Name, Known] = {}
         # Answers derived from the cache; they go whenever a lane is read anew.
-        self._routes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Route] = {}
+        self._routes: dict[_Asked, Route] = {}
         self._reading = SingleFlight("reading a lane", self._read)
         # Since when the store was asked without an answer.
         self._unread_since: dict[Name, float] = {}
         self._registering: set[asyncio.Task[None]] = set()
 
-    def known(self, namespace: str, lane: str) -> Lane | None:
+    def known(self, name: Name) -> Known | None:
         """The lane as cached, None when it must be looked up; names that nobody has checked are
         not cached."""
+        if self._subscription.is_notified:
+            self._subscription.take()
+            self._cache.clear()
         try:
-            found = self._cached((namespace, lane))
+            found = self._cache.get(name)
         except TypeError:
             return None
-        return found.lane if found else None
+        if found is None:
+            return None
+        last_certain_at = max(found.read_at, self._subscription.last_message_at)
+        return found if time.monotonic() - last_certain_at <= _FRESH_S else None
 
     async def look_up(self, namespace: str, lane: str) -> Lane:
         """The lane as stored, or, while the store does not answer, as last read."""
         return (await self._read_soon((namespace, lane))).lane
 
     def used(self, namespace: str, lane: str) -> None:
-        """Make a lane known that got its first work. Doing it twice is harmless."""
+        """Store the document of a lane that got its first work; doing it twice is harmless."""
         name = (namespace, lane)
         found = self._cache.get(name)
         if found is not None:
@@ -166,13 +178,12 @@ class Lanes:
         self._registering.add(task)
         task.add_done_callback(self._registering.discard)
 
-    async def route(
-        self, namespace: str, lanes: tuple[str, ...], capabilities: tuple[str, ...]
-    ) -> Route:
-        """Where a worker with these capabilities may claim now, and what it could run there."""
-        asked = (namespace, lanes, capabilities)
+    async def route(self, order: ClaimTerms) -> Route:
+        """Where a worker may claim now, and what it could run there."""
+        namespace, lanes = order.namespace, order.lanes
+        asked = (namespace, lanes, order.capabilities, order.kinds)
         for lane in lanes:
-            if self._cached((namespace, lane)) is None:
+            if self.known((namespace, lane)) is None:
                 break
         else:
             remembered = self._routes.get(asked)
@@ -183,8 +194,11 @@ class Lanes:
         sets: dict[str, tuple[str, ...]] = {}
         for _, found in claimable:
             sets.update(found.sets)
-        claimed, met = tuple(lane for lane, _ in claimable), satisfied(sets, capabilities)
-        route = Route(claimed, met, sought_in(namespace, claimed, met))
+        claimed, met = tuple(lane for lane, _ in claimable), satisfied(sets, order.capabilities)
+        kinds = None if order.kinds is None else frozenset(map(kind_id, order.kinds))
+        takes = queue_filter(met, kinds)
+        hears = QueueFilter(met, kinds, unmet=sets.keys() - set(met))
+        route = Route(claimed, met, sought_in(namespace, claimed, takes), hears)
         if len(self._routes) >= _MOST_ROUTES:
             self._routes.clear()
         self._routes[asked] = route
@@ -193,7 +207,7 @@ class Lanes:
     async def register_set(self, record: Record) -> None:
         """Make the record's requirement set known before anything waits under it."""
         name = (record.namespace, record.lane)
-        if record.req_set in (await self._fresh(name)).sets:
+        if set_of(record.req_set) in (await self._fresh(name)).sets:
             return
         await decide(
             "the requirement sets of lane", record.lane, partial(self._add_set, name, record)
@@ -254,8 +268,9 @@ class Lanes:
         now = await self._backend.now()
         queues = tuple(
             Queue(
-                requirement_set=queue.req_set,
-                capabilities=known.sets.get(queue.req_set, ()),
+                requirement_set=set_of(queue.req_set),
+                kind=queue.kind,
+                capabilities=known.sets.get(set_of(queue.req_set), ()),
                 depth=queue.depth,
                 oldest_waiting_ms=max(0, now - queued_since(queue.best_rank, now)),
             )
@@ -274,34 +289,22 @@ class Lanes:
         prefix = after = _lane_document(namespace, "") if namespace else _LANES
         while rows := await self._backend.config_list(prefix, after, MOST_LISTED):
             for row in rows:
-                own, _, lane = row.name.removeprefix(_LANES).partition(_END)
-                yield own, _stored_name(lane)
+                owner, _, lane = row.name.removeprefix(_LANES).partition(_END)
+                yield owner, _stored_name(lane)
             after = rows[-1].name
 
-    async def drain(self) -> None:
-        """Wait until every lane used so far is known."""
-        while self._registering:
-            await asyncio.wait(self._registering)
+    async def drain(self, *, waits: bool = True) -> bool:
+        """Wait until the documents of all lanes used so far are stored; whether all are."""
+        return not await drain(lambda: self._registering, waits=waits)
 
     async def close(self) -> None:
         self._subscription.close()
-        await drain(lambda: self._registering)
         await self._reading.close()
 
-    def _cached(self, name: Name) -> _Known | None:
-        if self._subscription.take():
-            self._cache.clear()
-        found = self._cache.get(name)
-        if found is None:
-            return None
-        if time.monotonic() - max(found.read_at, self._subscription.last_message_at) > _FRESH_S:
-            return None
-        return found
+    async def _fresh(self, name: Name) -> Known:
+        return self.known(name) or await self._read_soon(name)
 
-    async def _fresh(self, name: Name) -> _Known:
-        return self._cached(name) or await self._read_soon(name)
-
-    async def _read_soon(self, name: Name) -> _Known:
+    async def _read_soon(self, name: Name) -> Known:
         stale = self._cache.get(name)
         if stale is None or time.monotonic() - stale.read_at > _STALE_S:
             return await self._reading.get(name)
@@ -313,9 +316,9 @@ class Lanes:
             return stale
         return reading.result()
 
-    async def _read(self, name: Name) -> _Known:
+    async def _read(self, name: Name) -> Known:
         lane, sets = await self._backend.config_get([_lane_document(*name), _sets_document(*name)])
-        found = _Known(
+        found = Known(
             lane=_lane_decoder.decode(lane.body) if lane else Lane(),
             sets=_sets_decoder.decode(sets.body) if sets else {},
             read_at=time.monotonic(),
@@ -336,11 +339,12 @@ class Lanes:
     async def _add_set(self, name: Name, record: Record) -> WriteConflict | None:
         document = (await self._backend.config_get([_sets_document(*name)]))[0]
         sets = _sets_decoder.decode(document.body) if document else {}
-        if record.req_set in sets:
+        own = set_of(record.req_set)
+        if own in sets:
             return None
         if len(sets) >= MOST_SETS:
             raise ResourceExhausted(f"requirement_sets: lane {record.lane} has {MOST_SETS}")
-        sets[record.req_set] = record.required_capabilities
+        sets[own] = record.required_capabilities
         expected = document.version if document else 0
         put = ConfigPut(_sets_document(*name), expected, msgspec.json.encode(sets))
         return None if (await self._backend.config_put([put]))[0].applied else WRITE_CONFLICT

@@ -1,13 +1,20 @@
-"""A pool of permits for calls of which only so many may be under way at once."""
+"""A pool of permits for calls of which only so many may be under way at once.
+
+Callers that share a pool name themselves. Each of them may have as many as are still free: one
+alone gets half of the pool, two get a third each, and so there is always a permit for the next one.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final
 
 from flowfabric.errors import ResourceExhausted, Unavailable
 
 _SHORTEST_RETRY_MS: Final = 25
+_LONGEST_RETRY_MS: Final = 5_000
 
 
 def _ignore(_: str) -> None:
@@ -17,13 +24,14 @@ def _ignore(_: str) -> None:
 class Permits:
     """Taken with `with`, without waiting: when none is free, the refusal says when to try again.
 
-    Use from one event loop.
+    Use from one event loop. The caller without a name has no share: it may have all.
     """
 
     def __init__(self, pool: str, size: int) -> None:
         self._pool = pool
         self._size = size
         self._taken = 0
+        self._taken_by: Counter[str] = Counter()
         self._closed = False
         self._all_back = asyncio.Event()
         # Called with the name of the pool when a call is refused.
@@ -41,21 +49,34 @@ class Permits:
     def is_closed(self) -> bool:
         return self._closed
 
-    def __enter__(self) -> None:
+    def enter(self, caller: str = "") -> None:
         if self._closed:
             raise Unavailable(f"{self._pool}: shutting down")
         if not self.available:
-            self.on_refusal(self._pool)
-            raise ResourceExhausted(
-                f"too many concurrent {self._pool} calls (server max: {self._size});"
-                " retry with backoff",
-                pool=self._pool,
-                max=self._size,
-                retry_after_ms=max(
-                    _SHORTEST_RETRY_MS, _SHORTEST_RETRY_MS * self._size // (self.available + 1)
-                ),
-            )
+            raise self._refusal(f"server max: {self._size}")
+        if caller and self._taken_by[caller] >= self.available:
+            raise self._refusal(f"{self._taken_by[caller]} of them yours, server max: {self._size}")
         self._taken += 1
+        self._taken_by[caller] += 1
+
+    def leave(self, caller: str = "") -> None:
+        self._taken -= 1
+        self._taken_by[caller] -= 1
+        if not self._taken_by[caller]:
+            del self._taken_by[caller]
+        self._notify_if_drained()
+
+    @contextmanager
+    def of(self, caller: str) -> Iterator[None]:
+        """A permit of the caller's share."""
+        self.enter(caller)
+        try:
+            yield
+        finally:
+            self.leave(caller)
+
+    def __enter__(self) -> None:
+        self.enter()
 
     def __exit__(
         self,
@@ -63,8 +84,17 @@ class Permits:
         fault: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._taken -= 1
-        self._notify_if_drained()
+        self.leave()
+
+    def _refusal(self, reason: str) -> ResourceExhausted:
+        self.on_refusal(self._pool)
+        wait_ms = _SHORTEST_RETRY_MS * self._size // (self.available + 1)
+        return ResourceExhausted(
+            f"too many concurrent {self._pool} calls ({reason}); retry with backoff",
+            pool=self._pool,
+            max=self._size,
+            retry_after_ms=min(max(_SHORTEST_RETRY_MS, wait_ms), _LONGEST_RETRY_MS),
+        )
 
     def close(self) -> None:
         """Give out no more."""

@@ -15,7 +15,9 @@ from flowfabric.core.bounds import MAX_LANES, check_number
 from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.ids import check_lane, check_namespace, check_text, check_worker_id
 from flowfabric.core.pages import fitting
+from flowfabric.core.processes import parse_process
 from flowfabric.core.rules.operators import unblock
+from flowfabric.engine.attempts.claimed import check_kinds
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import FlowFabricError, InvalidInput, Unavailable
@@ -25,7 +27,9 @@ from flowfabric.operations.declaration import implements
 from flowfabric.operations.lanes import WorkerEntry
 from flowfabric.operations.types import Page
 from flowfabric.operations.workers import (
+    MOST_NEIGHBOURS,
     Left,
+    Neighbour,
     NotRegistered,
     Refreshed,
     Registered,
@@ -36,6 +40,7 @@ _log = logging.getLogger("flowfabric.workers")
 
 MOST_LISTED: Final = 1_000
 _REASON_BYTES: Final = 256
+_PROCESS_BYTES: Final = 256
 _FRESH_MS: Final = 1_000
 # For how long a worker may count as alive without a heartbeat.
 _TTL_MS: Final = (1_000, 600_000)
@@ -62,7 +67,22 @@ class Workers:
         self._cache.pop(entry.namespace, None)
         await self._lift_route_holds(entry)
         outcome = Registered if answer.status == "registered" else Refreshed
-        return outcome(answer.next_expiry_at, answer.config_revision)
+        neighbours = await self.neighbours(entry.namespace, entry.process)
+        listed = tuple(
+            Neighbour(one.worker_instance_id, one.process) for one in neighbours[:MOST_NEIGHBOURS]
+        )
+        return outcome(answer.next_expiry_at, answer.config_revision, listed)
+
+    async def neighbours(self, namespace: str, process: str) -> list[types.Worker]:
+        """Registered workers whose processes are at the place of this one."""
+        own = parse_process(process)
+        if own is None:
+            return []
+        return [
+            one
+            for one in await self._read(namespace)
+            if (other := parse_process(one.process)) is not None and own.sees(other)
+        ]
 
     @implements(declared_workers.Workers.heartbeat)
     async def heartbeat_worker(
@@ -157,6 +177,11 @@ class Workers:
             after = rows[-1].worker_instance_id
 
 
+def knows(worker: types.Worker, kind: str) -> bool:
+    """Whether a worker runs this kind."""
+    return worker.kinds is None or kind in worker.kinds
+
+
 def _checked(asked: Registration) -> types.Worker:
     check_worker_id(asked.worker_id)
     check_number(asked.lanes, "lanes", MAX_LANES)
@@ -167,8 +192,15 @@ def _checked(asked: Registration) -> types.Worker:
         worker_id=asked.worker_id,
         lanes=tuple(sorted({check_lane(lane) for lane in asked.lanes})),
         capabilities=worker_capabilities(asked.capabilities),
+        kinds=_checked_kinds(asked.kinds),
         ttl_ms=whole(asked.ttl_ms, "ttl_ms", *_TTL_MS),
+        process=check_text(asked.process, "process", _PROCESS_BYTES, allow_control=False),
     )
+
+
+def _checked_kinds(kinds: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    check_kinds(kinds)
+    return None if kinds is None else tuple(sorted(set(kinds)))
 
 
 def _name(namespace: str, worker_instance_id: str) -> tuple[str, str]:
@@ -183,6 +215,7 @@ def _entry(worker: types.Worker) -> WorkerEntry:
         namespace=worker.namespace,
         lanes=worker.lanes,
         capabilities=worker.capabilities,
+        kinds=worker.kinds,
         last_heartbeat_ms=worker.last_heartbeat_at or worker.registered_at,
         liveness_ttl_ms=worker.ttl_ms,
         registered_at_ms=worker.registered_at,

@@ -45,7 +45,8 @@ are class attributes; server, client and docs read them here.
     └── LocalError
           WorkerAtCapacity MalformedResponse HttpError Unreachable ApiError TryLater ConfigError
           ExecutionFailed ExecutionCancelled ExecutionExpired ExecutionSkipped ResultTimeout
-          UnsupportedStore
+          UnsupportedStore StepFailed StepTimeout CallTimeout
+          NonRetryable
 
 A code that has another status in some place has a variant for it, derived from the code's own
 class: `InvalidBody` is an `InvalidJson`; so has one of which some cases may be tried again:
@@ -61,7 +62,6 @@ from flowfabric.errors.base import *
 from flowfabric.errors.executions import *
 from flowfabric.errors.local import *
 from flowfabric.errors.requests import *
-from flowfabric.errors.service import *
 from flowfabric.errors.suspensions import *
 
 

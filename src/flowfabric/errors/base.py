@@ -1,17 +1,26 @@
 """The root of the exception tree and its families."""
 
+import inspect
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypedDict, Unpack
+
+from flowfabric.errors.plain import plain
 
 Category = Literal["terminal", "retryable", "cooperative", "informational", "bug"]
+
+
+class _Attributes(TypedDict, total=False):
+    code: str
+    category: Category
+    status: int | None
 
 
 class FlowFabricError(Exception):
     """Everything FlowFabric raises on purpose.
 
     What never varies for a code (its category, HTTP status, whether a retry can help) sits on the
-    class; `detail` and `details` say what happened this time. Only leaves, which have a code, are
-    raised.
+    class and is given in its head; `detail` and `details` say what happened this time. Only leaves,
+    which have a code, are raised.
     """
 
     code: ClassVar[str] = ""
@@ -22,8 +31,10 @@ class FlowFabricError(Exception):
     detail: str
     details: Mapping[str, object]
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **attributes: Unpack[_Attributes]) -> None:
         super().__init_subclass__()
+        for name, value in attributes.items():
+            setattr(cls, name, value)
         cls.retryable = cls.category == "retryable"
 
     def __init__(self, detail: str = "", /, **details: object) -> None:
@@ -35,7 +46,8 @@ class FlowFabricError(Exception):
         self.details = details
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.detail}" if self.detail else self.code
+        """One line of plain text: a detail may hold a text of somebody else."""
+        return plain(FlowFabricError.text(self))
 
     def __repr__(self) -> str:
         given = [repr(self.detail)] if self.detail else []
@@ -56,12 +68,25 @@ class FlowFabricError(Exception):
 
     def text(self) -> str:
         """What an answer says happened; some families say it without the code in front."""
-        return str(self)
+        return f"{self.code}: {self.detail}" if self.detail else self.code
+
+    def is_for_callers(self) -> bool:
+        """Whether the detail is about the request. What is about the store may name its hosts and
+        files, and stands only in the log of the server."""
+        return True
+
+    def plain_text(self) -> str:
+        """What happened, without the detail."""
+        return f"{self.code}: {self._summary()}"
+
+    def _summary(self) -> str:
+        """The docstring of the class, in one line."""
+        return " ".join((inspect.getdoc(type(self)) or self.code).split())
 
     def body(self) -> dict[str, object]:
         """The error as a REST answer."""
         body: dict[str, object] = {
-            "error": self.text(),
+            "error": self.text() if self.is_for_callers() else self.plain_text(),
             "kind": self.code,
             "retryable": self.retryable,
         }
@@ -70,57 +95,48 @@ class FlowFabricError(Exception):
         return body
 
 
-class NotFoundError(FlowFabricError):
+class NotFoundError(FlowFabricError, status=404):
     """What you asked for does not exist."""
 
-    status: ClassVar[int | None] = 404
 
-
-class ValidationError(FlowFabricError):
+class ValidationError(FlowFabricError, status=400):
     """The request cannot be right, whatever the state: change it before you send it again."""
 
-    status: ClassVar[int | None] = 400
 
-
-class ContentionError(FlowFabricError):
+class ContentionError(FlowFabricError, status=409):
     """Somebody else was faster; what you saw is no longer so."""
 
-    status: ClassVar[int | None] = 409
 
-
-class ConflictError(FlowFabricError):
+class ConflictError(FlowFabricError, status=409):
     """The request contradicts something already stored."""
 
-    status: ClassVar[int | None] = 409
 
-
-class StateError(FlowFabricError):
+class StateError(FlowFabricError, status=409):
     """The operation does not apply to the present state."""
 
-    status: ClassVar[int | None] = 409
 
-
-class BugError(FlowFabricError):
+class BugError(FlowFabricError, category="bug", status=500):
     """The engine or its stored data is broken: raise an alert."""
 
-    category: ClassVar[Category] = "bug"
-    status: ClassVar[int | None] = 500
 
-
-class ServiceError(FlowFabricError):
+class ServiceError(FlowFabricError, status=503):
     """The server could not do it in time, or not now."""
-
-    status: ClassVar[int | None] = 503
 
     def text(self) -> str:
         """The sentence alone, if there is one."""
         return self.detail or self.code
 
 
-class TransportError(FlowFabricError):
+class TransportError(FlowFabricError, status=500):
     """The conversation with the store failed; says nothing about the request itself."""
 
-    status: ClassVar[int | None] = 500
+    def is_for_callers(self) -> bool:
+        return False
+
+    def plain_text(self) -> str:
+        context = self.details.get("context")
+        what = self._summary()
+        return f"backend ({context}): {what}" if context else f"backend: {what}"
 
     def text(self) -> str:
         """That it was the store, and with what it was busy."""

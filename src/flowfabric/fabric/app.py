@@ -22,22 +22,23 @@ from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
 from flowfabric.fabric.admin import Admin
 from flowfabric.fabric.connection import Connect, LazyConnection, connector, lazy
 from flowfabric.fabric.flows import Flow
-from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
-from flowfabric.fabric.options import Options, names_in, prepared
+from flowfabric.fabric.limits import Budget, Quota, dimensions_of, quota_of
+from flowfabric.fabric.options import Options, names_in
 from flowfabric.fabric.runs import Run, result_of
 from flowfabric.fabric.schedules import ScheduleTerms, TaskSchedule, new_schedule
-from flowfabric.fabric.submitter import MOST_PER_PAGE, SignalCall, Submitter, deliver, every
+from flowfabric.fabric.submitter import MOST_PER_PAGE, Submitter, every, new_signal
 from flowfabric.fabric.tasks import Declare, Task
+from flowfabric.fabric.transactions import InTransaction, bound, runs_of
+from flowfabric.operations.budgets import NewBudget
 from flowfabric.operations.events import Cursor, Event, EventScope
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.schedules import ScheduleInfo
 from flowfabric.operations.signals import Delivered
-from flowfabric.worker import codecs
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.claiming import Claimer
 from flowfabric.worker.context import Context, SyncContext
-from flowfabric.worker.durations import Duration, milliseconds
-from flowfabric.worker.handlers import ExtractingHandler, Handler, Middleware, TaskHandler
+from flowfabric.worker.durations import Duration, milliseconds, optional_ms
+from flowfabric.worker.handlers import ExtractingHandler, Handler, Handlers, Middleware, TaskHandler
 from flowfabric.worker.runtime import Worker
 from flowfabric.worker.worker_options import WorkerOptions
 
@@ -67,7 +68,7 @@ class FlowFabric(LazyConnection):
         self._address = url, settings
         self.namespace = _namespace(namespace)
         self._limits = Calls(lazy(self.open))
-        self._handlers: dict[str, Handler] = {}
+        self._handlers = Handlers()
         self._lanes: dict[str, None] = {}
 
     @property
@@ -131,7 +132,8 @@ class FlowFabric(LazyConnection):
         return declare if function is None else declare(function)
 
     def handler(self, kind: str, *, lane: str = "default") -> Callable[[F], F]:
-        """Register a function for work that other programs submit."""
+        """Register a function for work that other programs submit; with `*` as the kind, for work
+        of every kind that has no handler of its own here."""
 
         def register(function: F) -> F:
             self._register(ExtractingHandler(kind, function), lane)
@@ -140,9 +142,7 @@ class FlowFabric(LazyConnection):
         return register
 
     def _register(self, handler: Handler, lane: str) -> None:
-        if handler.kind in self._handlers:
-            raise ConfigError(f"task.{handler.kind}: the name is taken on this fabric")
-        self._handlers[handler.kind] = handler
+        self._handlers.add(handler)
         self._lanes[lane] = None
 
     def worker(  # noqa: PLR0913 - each keyword is an option of its own
@@ -199,15 +199,18 @@ class FlowFabric(LazyConnection):
         self, kind: str, payload: object = None, **options: Unpack[Options]
     ) -> Run[Any]:
         """Submit work by the name of its kind; the payload is bytes or anything encodable."""
-        body, encoding = (b"", "") if payload is None else codecs.encode(payload)
-        ready = prepared(options, self.namespace)
-        return await self.submit_bound(ready.call(kind, body, encoding, lambda: Any))
+        return await self.submit_bound(bound(kind, payload, options, self.namespace))
 
     async def submit_bound(self, call: BoundCall[R]) -> Run[R]:
         port = await self.submitter()
         now = await port.now() if call.delay_ms else 0
         submitted = await port.submit(call.at(now))
         return Run(submitted.execution_id, self.submitter, call.result_type)
+
+    def on(self, connection: object) -> InTransaction:
+        """Submits in the transaction that is open on a connection of psycopg, asyncpg, SQLAlchemy
+        or Django. An execution exists exactly when the caller commits. Only with Postgres."""
+        return InTransaction(self, self.namespace, connection)
 
     async def call(self, call: BoundCall[R]) -> R:
         """Submit a call of a task and wait for its result."""
@@ -221,12 +224,7 @@ class FlowFabric(LazyConnection):
         port, wanted = await self.submitter(), list(calls)
         now = await port.now() if any(call.delay_ms for call in wanted) else 0
         answers = await port.submit_many([call.at(now) for call in wanted])
-        return [
-            answer
-            if isinstance(answer, FlowFabricError)
-            else Run(answer.execution_id, self.submitter, call.result_type)
-            for call, answer in zip(wanted, answers, strict=True)
-        ]
+        return runs_of(wanted, answers, self.submitter)
 
     def flow(
         self,
@@ -250,6 +248,7 @@ class FlowFabric(LazyConnection):
 
     async def signal(
         self,
+        /,
         execution_id: str,
         waitpoint_id: str,
         token: WaitpointToken | str,
@@ -259,15 +258,8 @@ class FlowFabric(LazyConnection):
     ) -> Delivered:
         """Deliver a signal to a waitpoint; `more` may name category, source_type,
         source_identity, scope, signal_id, idempotency_key and correlation_id."""
-        call = SignalCall(
-            execution_id=execution_id,
-            waitpoint_id=waitpoint_id,
-            token=token,
-            name=name,
-            payload=payload,
-            **more,
-        )
-        return await deliver(await self.submitter(), call)
+        new = new_signal(waitpoint_id, token, name, payload, **more)
+        return await (await self.submitter()).signal(execution_id, new)
 
     # ---- schedules
 
@@ -315,14 +307,14 @@ class FlowFabric(LazyConnection):
         on_hard_limit: str = "reject",
     ) -> Budget:
         """Define a budget unless it exists; one that exists stays as it is."""
-        terms = BudgetTerms(
-            hard=hard or {},
-            soft=soft or {},
-            reset=reset,
+        new = NewBudget(
+            budget_id=limit_id(self.namespace, name),
             parent_id=limit_id(self.namespace, parent) if parent else "",
             on_hard_limit=on_hard_limit,
+            reset_interval_ms=optional_ms(reset, "reset") or 0,
+            **dimensions_of(hard or {}, soft or {}),
         )
-        made = await self._limits.create_budget(terms.budget(limit_id(self.namespace, name)))
+        made = await self._limits.create_budget(new)
         return Budget(made.budget_id, made.is_new, self._limits.describe_budget)
 
     async def quota(

@@ -106,6 +106,18 @@ def blocking(
     return call
 
 
+def blocking_each(
+    method: Callable[Concatenate[S_co, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Facade[S_co], P], Iterator[T]]:
+    """The same for a method that yields values."""
+
+    @wraps(method)
+    def call(facade: Facade[S_co], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return facade._thread.each(method(facade._source, *args, **kwargs))
+
+    return call
+
+
 def blocking_transport(transport: Transport, thread: LoopThread) -> SyncTransport:
     """The same transport for callers that block."""
 

@@ -7,7 +7,6 @@ from uuid import uuid4
 import msgspec
 
 from flowfabric.core.tokens import WaitpointToken, same_text
-from flowfabric.engine.suspensions.signals import TokenMismatch, UnknownWaitpoint
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
@@ -49,6 +48,14 @@ class BridgeSignal(msgspec.Struct, frozen=True, kw_only=True):
     # What people send may be personal.
     def __repr__(self) -> str:
         return f"BridgeSignal({self.name!r})"
+
+
+class UnknownWaitpoint(msgspec.Struct, frozen=True):
+    """There is no such waitpoint, or none that has a token."""
+
+
+class TokenMismatch(msgspec.Struct, frozen=True):
+    """The presented token is another one than the waitpoint's."""
 
 
 async def verify_and_deliver(

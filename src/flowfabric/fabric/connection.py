@@ -2,20 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from flowfabric.app import close_engine, duties_of, open_engine
+from flowfabric.backend.base import Backend
 from flowfabric.backend.types import With
 from flowfabric.client.addresses import checked_token
 from flowfabric.config import SERVER_SCHEMES, Settings, settings_for
-from flowfabric.core.ids import parse_execution_id
+from flowfabric.core.ids import PartitionCounts, parse_execution_id
 from flowfabric.core.plan import Family
 from flowfabric.core.tokens import Secret
-from flowfabric.engine import Engine
+from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.executions.waits import WITH_RESULT, end_of
-from flowfabric.errors import ConfigError
+from flowfabric.engine.partitions import counts_of
+from flowfabric.errors import ConfigError, PartitionMismatch
 from flowfabric.fabric.submitter import Submitter
 from flowfabric.operations.declaration import Call, Operation, Transport
 from flowfabric.operations.events import Cursor, Event, EventScope
@@ -24,9 +27,16 @@ from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import FramePage, Tail
 from flowfabric.operations.workers import Claim
 from flowfabric.telemetry.observer import NO_OBSERVER, Observer
+from flowfabric.worker.batching import gathered
 from flowfabric.worker.calls import WorkerCalls
+from flowfabric.worker.claiming import Claimer
 from flowfabric.worker.layers import Hook, layered
 from flowfabric.worker.telemetry import observed_worker, traced
+from flowfabric.worker.worker_options import WorkerOptions, checked
+
+P = TypeVar("P")
+
+_MIN_POLL_MS: Final = 100
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -63,13 +73,13 @@ def connector(
     duties: bool,
 ) -> Connect:
     """A function that connects to what the address names, reporting to the observer of then."""
-    checked = None if token is None else checked_token(token)
+    given = None if token is None else checked_token(token)
 
     async def connect() -> Connection:
         chosen = settings_for(url, settings)
         if chosen.store.scheme in SERVER_SCHEMES:
-            return await connect_http(chosen.store.path, checked or chosen.api_token, observer())
-        if checked is not None:
+            return await connect_http(chosen.store.path, given or chosen.api_token, observer())
+        if given is not None:
             raise ConfigError("token: a store needs none; only a server asks for one")
         return await connect_embedded(chosen, observer(), duties=duties)
 
@@ -85,13 +95,10 @@ async def connect_http(url: str, token: Secret, observer: Observer = NO_OBSERVER
         raise ConfigError(
             f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
         ) from None
-    client = await connect(url, token)
-    worker = WorkerCalls(persistent(http_transport(client.rest)), client.worker_reads)
-    return Connection(
-        Submitter(http_transport(client.rest), client.waiter),
-        observed_worker(worker, observer),
-        client.rest.close,
-    )
+    server = await connect(url, token)
+    transport = http_transport(server.rest)
+    worker = observed_worker(WorkerCalls(gathered(persistent(transport)), server), observer)
+    return Connection(Submitter(transport, server), worker, server.rest.close)
 
 
 async def connect_embedded(
@@ -118,8 +125,9 @@ async def _nothing_to_close() -> None:
 
 def connection_on(engine: Engine) -> Connection:
     """The calls to an engine that the caller opened and will close."""
-    submitter = Submitter(engine.use_case, EngineWaiter(engine))
-    worker = WorkerCalls(engine.use_case, EngineReads(engine))
+    reads = EngineReads(engine)
+    submitter = Submitter(engine.use_case, reads)
+    worker = WorkerCalls(engine.use_case, reads)
     return Connection(submitter, worker, _nothing_to_close, engine)
 
 
@@ -187,9 +195,12 @@ class LazyConnection:
     async def _calls(self) -> tuple[Submitter, WorkerCalls]:
         if self._layered is None:
             connection = await self.open()
-            submitter = layered(traced(connection.submitter), *self._hooks)
-            self._layered = submitter, layered(traced(connection.worker), *self._hooks)
+            self._layered = self.wrapped(connection.submitter), self.wrapped(connection.worker)
         return self._layered
+
+    def wrapped(self, calls: P) -> P:
+        """Calls with their trace and the hooks around them."""
+        return layered(traced(calls), *self._hooks)
 
 
 # ---- an engine in this process
@@ -197,8 +208,8 @@ class LazyConnection:
 _WITH_INPUT: Final = frozenset[With]({"input"})
 
 
-class EngineWaiter:
-    """Waiting for ends, output and events."""
+class EngineReads:
+    """What programs and workers ask of an engine besides calling operations."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -208,7 +219,7 @@ class EngineWaiter:
         assert ended is not None
         return ended
 
-    async def wait_ended(self, execution_id: str, timeout_s: float | None) -> Ended | None:
+    async def wait_ended(self, execution_id: str, timeout_s: float | None = None) -> Ended | None:
         parse_execution_id(execution_id, self._engine.deps.counts)
         return end_of(await self._engine.waits.until(execution_id, timeout_s, WITH_RESULT))
 
@@ -228,16 +239,6 @@ class EngineWaiter:
         parse_execution_id(execution_id, self._engine.deps.counts)
         return (await self._engine.deps.seen(execution_id, _WITH_INPUT)).input or b""
 
-
-class EngineReads:
-    """What a worker reads besides calling operations."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    async def input(self, execution_id: str) -> bytes:
-        return (await self._engine.reads.read_execution_context(execution_id)).input_payload
-
     async def ended(self, execution_ids: Sequence[str]) -> list[Ended | None]:
         read = self._engine.deps.store.read
         found = await asyncio.gather(*(read(one, WITH_RESULT) for one in execution_ids))
@@ -245,3 +246,84 @@ class EngineReads:
 
     async def children_flow(self, claim: Claim) -> str:
         return await self._engine.flows.children_flow(claim.execution_id)
+
+
+# ---- manual claiming without a fabric
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a worker is and what it takes. An instance id of one's own must be unique; without one
+    it is made of host and process. Partition counts are those of the store unless given, the
+    poll interval that of the settings."""
+
+    lanes: tuple[str, ...]
+    worker_id: str = "flowfabric"
+    worker_instance_id: str = ""
+    namespace: str = "default"
+    capabilities: tuple[str, ...] = ()
+    lease_ttl_ms: int = 30_000
+    # How often a waiting claim looks while notifications are down; a server has its own setting.
+    claim_poll_interval_ms: int | None = None
+    max_concurrent_tasks: int = 1
+    partition_config: PartitionCounts | None = None
+
+    def options(self) -> WorkerOptions:
+        if self.claim_poll_interval_ms is not None and self.claim_poll_interval_ms < _MIN_POLL_MS:
+            raise ConfigError(f"worker.claim_poll_interval_ms: expected {_MIN_POLL_MS} or more")
+        return WorkerOptions(
+            worker_id=self.worker_id,
+            instance_id=self.worker_instance_id,
+            namespace=self.namespace,
+            lanes=tuple(self.lanes),
+            capabilities=tuple(self.capabilities),
+            concurrency=self.max_concurrent_tasks,
+            lease_ms=self.lease_ttl_ms,
+        )
+
+
+async def connect(
+    config: WorkerConfig,
+    url: str | None = None,
+    *,
+    token: str | None = None,
+    settings: Settings | None = None,
+) -> Claimer:
+    """Open a store or reach a server, and register; `close` closes all of it."""
+    checked(config.options())
+    connection = await connector(url, token, settings, duties=False)()
+    try:
+        if connection.engine is not None:
+            _check_counts(config, connection.engine.deps.counts)
+        return await _started(config, connection)
+    except BaseException:
+        await connection.close()
+        raise
+
+
+async def connect_with(config: WorkerConfig, backend: Backend) -> Claimer:
+    """The same on an open store, wrapped or not, which the caller closes."""
+    checked(config.options())
+    stored = await counts_of(backend)
+    counts = stored or config.partition_config
+    if counts is None:
+        raise ConfigError("worker.partition_config: the store has no counts; expected them here")
+    _check_counts(config, counts)
+    return await _started(config, connection_on(engine_on(backend, counts)))
+
+
+def _check_counts(config: WorkerConfig, counts: PartitionCounts) -> None:
+    if config.partition_config not in (None, counts):
+        raise PartitionMismatch(f"partition_config: {config.partition_config}, stored: {counts}")
+
+
+async def _started(config: WorkerConfig, connection: Connection) -> Claimer:
+    if connection.engine is not None and config.claim_poll_interval_ms is not None:
+        deps = connection.engine.deps
+        deps.limits = replace(deps.limits, claim_poll_ms=config.claim_poll_interval_ms)
+
+    async def calls() -> WorkerCalls:
+        return connection.worker
+
+    claimer = Claimer(calls, config.options(), connection.close)
+    await claimer.start()
+    return claimer

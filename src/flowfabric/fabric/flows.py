@@ -25,11 +25,9 @@ from flowfabric.operations.flows import (
 )
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.durations import Duration, optional_seconds
-from flowfabric.worker.signatures import Encoded
 
 R = TypeVar("R")
 
-_NO_PAYLOAD: Final = Encoded(b"", "")
 _LONGEST_CANCEL_S: Final = 300.0
 # Public states in which a member is not ended by a cancel of each policy.
 _SPARED: Final = {
@@ -81,7 +79,7 @@ class Flow:
             inputs.order(source)
         chosen = task.options(**policy) if policy else task
         if INPUT in named and not args and not kwargs:
-            call = chosen.bind_payload(_NO_PAYLOAD)
+            call = chosen.template
         else:
             call = chosen.bind(*positional, **by_name)
         return self._keep(call, inputs)

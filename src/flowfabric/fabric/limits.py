@@ -1,11 +1,12 @@
 """Budgets and quotas by name, defined where they are used."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import msgspec
 
 from flowfabric.errors import ConfigError
-from flowfabric.operations.budgets import BudgetStatus, NewBudget, NewQuota
+from flowfabric.operations.budgets import BudgetStatus, NewQuota
 from flowfabric.worker.durations import Duration, milliseconds
 
 
@@ -25,28 +26,14 @@ class Quota(msgspec.Struct, frozen=True):
     is_new: bool
 
 
-class BudgetTerms(msgspec.Struct, frozen=True, kw_only=True):
+def dimensions_of(hard: Mapping[str, int], soft: Mapping[str, int]) -> dict[str, Any]:
     """Limits per dimension: above a soft one a report is flagged, above a hard one refused."""
-
-    hard: Mapping[str, int] = {}
-    soft: Mapping[str, int] = {}
-    reset: Duration | None = None
-    parent_id: str = ""
-    on_hard_limit: str = "reject"
-    on_soft_limit: str = "warn"
-
-    def budget(self, budget_id: str) -> NewBudget:
-        names = tuple(dict.fromkeys([*self.hard, *self.soft]))
-        return NewBudget(
-            budget_id=budget_id,
-            parent_id=self.parent_id,
-            on_hard_limit=self.on_hard_limit,
-            on_soft_limit=self.on_soft_limit,
-            reset_interval_ms=0 if self.reset is None else milliseconds(self.reset, "reset"),
-            dimensions=names,
-            hard_limits=[self.hard.get(name, 0) for name in names],
-            soft_limits=[self.soft.get(name, 0) for name in names],
-        )
+    names = tuple(dict.fromkeys([*hard, *soft]))
+    return {
+        "dimensions": names,
+        "hard_limits": [hard.get(name, 0) for name in names],
+        "soft_limits": [soft.get(name, 0) for name in names],
+    }
 
 
 def quota_of(

@@ -5,8 +5,6 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, TypedDict
 
-import msgspec
-
 from flowfabric.core.ids import check_lane, check_namespace, limit_id
 from flowfabric.core.policy import (
     ExecutionPolicy,
@@ -62,55 +60,28 @@ _KNOWN: Final = frozenset(Options.__annotations__)
 _PAIR: Final = 2
 
 
-class PreparedOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options made ready for submissions: the policy is text that the engine reads once."""
-
-    lane: str
-    namespace: str
-    priority: int | None
-    tags: Mapping[str, str]
-    policy: str
-    delay_ms: int = 0
-    delay_until: int | None = None
-    idempotency_key: str = ""
-
-    def call(
-        self, kind: str, body: bytes, encoding: str, result_type: Callable[[], Any]
-    ) -> BoundCall[Any]:
-        """A call with these options."""
-        submission = Submission(
-            kind=kind,
-            namespace=self.namespace,
-            lane=self.lane,
-            input=body,
-            payload_encoding=encoding,
-            priority=self.priority,
-            idempotency_key=self.idempotency_key,
-            tags=self.tags or None,
-            policy=self.policy or None,
-            delay_until=self.delay_until,
-        )
-        return BoundCall(submission=submission, result_type=result_type, delay_ms=self.delay_ms)
-
-
-def prepared(options: Options, namespace: str) -> PreparedOptions:
-    """Checked options; a wrong one is refused before anything is sent."""
+def prepared(
+    kind: str, options: Options, namespace: str, result_type: Callable[[], Any] = lambda: Any
+) -> BoundCall[Any]:
+    """A call without a payload, with checked options; a wrong one is refused before anything is
+    sent. The policy is text that the engine reads once."""
     unknown = sorted(set(options) - _KNOWN)
     if unknown:
         raise ConfigError(f"options.{unknown[0]}: there is no such option{_meant(unknown[0])}")
     own = options.get("namespace", namespace)
     delay_ms, delay_until = _delay(options.get("delay"))
     lane, tags = _checked(options, own)
-    return PreparedOptions(
-        lane=lane,
+    submission = Submission(
+        kind=kind,
         namespace=own,
+        lane=lane,
         priority=options.get("priority"),
-        tags=tags,
-        policy=_policy_text(options, own),
-        delay_ms=delay_ms,
-        delay_until=delay_until,
         idempotency_key=options.get("idempotency_key", ""),
+        tags=tags or None,
+        policy=_policy_text(options, own) or None,
+        delay_until=delay_until,
     )
+    return BoundCall(submission=submission, result_type=result_type, delay_ms=delay_ms)
 
 
 def _delay(delay: Duration | datetime | None) -> tuple[int, int | None]:
@@ -198,10 +169,7 @@ def _timeouts(options: Options) -> TimeoutPolicy | None:
     if "timeout" not in options and "deadline" not in options:
         return None
     timeout, deadline = options.get("timeout"), options.get("deadline")
-    return TimeoutPolicy(
-        optional_ms(timeout),
-        optional_ms(deadline, "deadline"),
-    )
+    return TimeoutPolicy(optional_ms(timeout), optional_ms(deadline, "deadline"))
 
 
 def _routing(options: Options) -> RoutingRequirements | None:

@@ -18,7 +18,7 @@ from flowfabric.errors import (
     ResultTimeout,
     WaitpointNotFound,
 )
-from flowfabric.fabric.submitter import SignalCall, Submitter, deliver, every
+from flowfabric.fabric.submitter import Submitter, every, new_signal
 from flowfabric.operations.execution_queries import Attempt, Ended, ExecutionInfo, Explanation
 from flowfabric.operations.signals import Delivered
 from flowfabric.operations.streams import FramePage, StoredFrame, Tail, Visibility
@@ -178,15 +178,8 @@ class Run(Generic[R]):
         port = await self._port()
         if token is None:
             waitpoint_id, token = await self._address(port, name, waitpoint_id)
-        call = SignalCall(
-            execution_id=self.id,
-            waitpoint_id=waitpoint_id,
-            token=token,
-            name=name,
-            payload=payload,
-            source_identity=source,
-        )
-        return await deliver(port, call)
+        new = new_signal(waitpoint_id, token, name, payload, source_identity=source)
+        return await port.signal(self.id, new)
 
     async def _address(
         self, port: Submitter, name: str, waitpoint_id: str

@@ -1,31 +1,25 @@
 """`fabric.sync`: the same fabric for code that blocks, typed as the asynchronous one is."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Final, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
-from flowfabric.core.plan import Family
-from flowfabric.core.tokens import WaitpointToken
 from flowfabric.errors import ConfigError, FlowFabricError
 from flowfabric.fabric.admin import SyncAdmin
 from flowfabric.fabric.app import FlowFabric
-from flowfabric.fabric.blocking import Facade, LoopThread, blocking
+from flowfabric.fabric.blocking import Facade, LoopThread, blocking, blocking_each
 from flowfabric.fabric.flows import Flow, FlowRun
 from flowfabric.fabric.nodes import Node
 from flowfabric.fabric.options import Options
-from flowfabric.fabric.runs import Frame, Run
-from flowfabric.operations.events import Cursor, Event, EventScope
-from flowfabric.operations.execution_queries import Ended
-from flowfabric.operations.signals import Delivered
+from flowfabric.fabric.runs import Run
+from flowfabric.fabric.transactions import InTransaction
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.durations import Duration
 from flowfabric.worker.runtime import Worker
 
 R = TypeVar("R")
-
-_COMPLETIONS: Final = frozenset[Family]({"completion"})
 
 
 class SyncRun(Facade[Run[R]], Generic[R]):
@@ -42,13 +36,8 @@ class SyncRun(Facade[Run[R]], Generic[R]):
         """The decoded result as soon as it is there; how else it ended is raised."""
         return self._thread.run(self._source.result(timeout))
 
-    def wait(self, timeout: Duration | None = None) -> Ended:
-        return self._thread.run(self._source.wait(timeout))
-
-    def stream(self, after: str | None = None) -> Iterator[Frame]:
-        """Frames as they come, until the last attempt has ended."""
-        return self._thread.each(self._source.stream(after))
-
+    wait = blocking(Run.wait)
+    stream = blocking_each(Run.stream)
     state = blocking(Run.state)
     info = blocking(Run.info)
     explain = blocking(Run.explain)
@@ -83,6 +72,19 @@ class SyncFlowRun(Facade[FlowRun]):
     members = blocking(FlowRun.members)
     cancel = blocking(FlowRun.cancel)
     replay = blocking(FlowRun.replay)
+
+
+class SyncInTransaction(Facade[InTransaction]):
+    """Submits in a transaction of the caller's, and blocks."""
+
+    def submit(self, kind: str, payload: object = None, **options: Unpack[Options]) -> SyncRun[Any]:
+        """Submit work by the name of its kind."""
+        run = self._thread.run(self._source.submit(kind, payload, **options))
+        return SyncRun(run, self._thread)
+
+    def submit_bound(self, call: BoundCall[R]) -> SyncRun[R]:
+        """Submit a call of a task: `submit_bound(task.bind(1, b=2))`."""
+        return SyncRun(self._thread.run(self._source.submit_bound(call)), self._thread)
 
 
 class SyncFabric(Facade[FlowFabric]):
@@ -128,6 +130,10 @@ class SyncFabric(Facade[FlowFabric]):
         found = self._thread.run(self._source.submit_many(calls))
         return [one if isinstance(one, FlowFabricError) else self._run(one) for one in found]
 
+    def on(self, connection: object) -> "SyncInTransaction":
+        """Submits in the transaction that is open on a connection of the caller's."""
+        return SyncInTransaction(self._source.on(connection), self._thread)
+
     def submit_flow(self, flow: Flow) -> SyncFlowRun:
         """Submit a flow that was built with `fabric.flow()`."""
         return SyncFlowRun(self._thread.run(flow.submit()), self._thread)
@@ -146,15 +152,6 @@ class SyncFabric(Facade[FlowFabric]):
         """Every operation, blocking."""
         return SyncAdmin(self._source.admin, self._thread)
 
-    def events(
-        self,
-        families: Collection[Family] = _COMPLETIONS,
-        filter: EventScope | None = None,
-        cursor: Cursor = "",
-    ) -> Iterator[Event]:
-        """Follow what happens, from now on or from a cursor on."""
-        return self._thread.each(self._source.events(families, filter, cursor))
-
     @contextmanager
     def working(self, worker: Worker) -> Iterator[Worker]:
         """Let a worker run as long as the block: `with fabric.sync.working(fabric.worker()):`."""
@@ -164,18 +161,7 @@ class SyncFabric(Facade[FlowFabric]):
         finally:
             self._thread.run(worker.stop())
 
-    def signal(
-        self,
-        execution_id: str,
-        waitpoint_id: str,
-        token: WaitpointToken | str,
-        name: str,
-        payload: object = None,
-        **more: str,
-    ) -> Delivered:
-        """Deliver a signal to a waitpoint."""
-        call = self._source.signal(execution_id, waitpoint_id, token, name, payload, **more)
-        return self._thread.run(call)
-
+    events = blocking_each(FlowFabric.events)
+    signal = blocking(FlowFabric.signal)
     budget = blocking(FlowFabric.budget)
     quota = blocking(FlowFabric.quota)

@@ -5,12 +5,11 @@ from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from flowfabric.errors import FlowFabricError
-from flowfabric.fabric.options import Options, PreparedOptions, prepared
+from flowfabric.fabric.options import Options, prepared
 from flowfabric.fabric.runs import Run
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.context import Context, SyncContext
 from flowfabric.worker.handlers import TaskHandler
-from flowfabric.worker.signatures import Encoded
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -20,6 +19,8 @@ class Submitting(Protocol):
     """The part of a fabric that tasks need."""
 
     namespace: str
+
+    def on(self, connection: object) -> "Submitting": ...
 
     async def submit_bound(self, call: BoundCall[R]) -> Run[R]: ...
 
@@ -37,7 +38,10 @@ class Task(Generic[P, R]):
         self._fabric = fabric
         self._handler = handler
         self._options = options
-        self._prepared: PreparedOptions = prepared(options, fabric.namespace)
+        # A call without arguments.
+        self.template: BoundCall[R] = prepared(
+            handler.kind, options, fabric.namespace, lambda: handler.signature.result_type
+        )
         update_wrapper(self, handler.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -50,21 +54,25 @@ class Task(Generic[P, R]):
 
     @property
     def lane(self) -> str:
-        return self._prepared.lane
+        return self.template.submission.lane
 
     def options(self, **changed: Unpack[Options]) -> "Task[P, R]":
         """The same task with other options for the calls made through it."""
         merged: Options = {**self._options, **changed}
         return Task(self._fabric, self._handler, merged)
 
+    def on(self, connection: object) -> "Task[P, R]":
+        """The same task, submitted in the transaction that is open on a connection of the
+        caller's: `await task.on(connection).submit(...)`. Only with Postgres."""
+        return Task(self._fabric.on(connection), self._handler, self._options)
+
+    def takes(self, name: str) -> bool:
+        """Whether the function has a parameter of this name."""
+        return self._handler.signature.takes(name)
+
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:
         """The task with its arguments, to be submitted with others or as a child."""
-        return self.bind_payload(self._handler.signature.encode(args, kwargs))
-
-    def bind_payload(self, payload: Encoded) -> BoundCall[R]:
-        """The task with a payload that is ready, or will be put in its place later."""
-        kind = self._handler.kind
-        return self._prepared.call(kind, payload.body, payload.encoding, self._result_type)
+        return self.template.with_payload(*self._handler.signature.encode(args, kwargs))
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         return await self._fabric.submit_bound(self.bind(*args, **kwargs))
@@ -76,9 +84,6 @@ class Task(Generic[P, R]):
     async def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Submit and wait for the result."""
         return await self._fabric.call(self.bind(*args, **kwargs))
-
-    def _result_type(self) -> Any:
-        return self._handler.signature.result_type
 
 
 class Declare(Protocol):

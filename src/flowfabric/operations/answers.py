@@ -1,25 +1,14 @@
 """Answers and errors on the wire: a struct is its members, an outcome has a tag, None is 204, an
 item of a batch is `{"ok": …}` or `{"error": …}`."""
 
-from collections.abc import Sequence
 from functools import cached_property
 from types import UnionType
 from typing import Any, Final, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from flowfabric import errors
 from flowfabric.core.tokens import token_from_text, token_to_text
-from flowfabric.errors import (
-    ERRORS,
-    ApiError,
-    FlowFabricError,
-    InvalidInput,
-    InvalidJson,
-    MalformedResponse,
-    StoreTimeout,
-    TimedOut,
-    TryLater,
-)
 from flowfabric.operations.types import Answer, Outcome
 
 A = TypeVar("A")
@@ -43,21 +32,21 @@ class ErrorBody(Answer, frozen=True, kw_only=True):
     route: str | None = None
 
 
-def error_body(fault: FlowFabricError) -> ErrorBody:
+def error_body(fault: errors.FlowFabricError) -> ErrorBody:
     return msgspec.convert(fault.body(), ErrorBody)
 
 
-def error_of(body: ErrorBody, status: int = 0) -> FlowFabricError:
+def error_of(body: ErrorBody, status: int = 0) -> errors.FlowFabricError:
     """The same class an engine in this process raises; an unknown code becomes an `ApiError`."""
-    known = ERRORS.get(body.kind)
+    known = errors.ERRORS.get(body.kind)
     if known is None:
-        unknown = TryLater if body.retryable else ApiError
+        unknown = errors.TryLater if body.retryable else errors.ApiError
         return unknown(body.error, status=status, kind=body.kind)
-    if known is TimedOut and body.retryable:
-        known = StoreTimeout
-    if known is InvalidJson:
+    if known is errors.TimedOut and body.retryable:
+        known = errors.StoreTimeout
+    if known is errors.InvalidJson:
         # Without HTTP in between the engine itself refuses the value.
-        return InvalidInput(body.error.removeprefix("invalid JSON: "))
+        return errors.InvalidInput(body.error.removeprefix("invalid JSON: "))
     details: dict[str, Any] = dict(body.details or {})
     if body.limit_bytes is not None:
         details.update(limit_bytes=body.limit_bytes, route=body.route)
@@ -85,22 +74,18 @@ class Items(Answer, Generic[T], frozen=True, kw_only=True):
     items: list[Item[T]]
 
 
-def item_of(answer: T | FlowFabricError) -> Item[T]:
-    if isinstance(answer, FlowFabricError):
+def item_of(answer: T | errors.FlowFabricError) -> Item[T]:
+    if isinstance(answer, errors.FlowFabricError):
         return Item(error=error_body(answer))
     return Item(ok=answer)
 
 
-def answer_of(item: Item[T]) -> T | FlowFabricError:
+def answer_of(item: Item[T]) -> T | errors.FlowFabricError:
     if item.error is not None:
         return error_of(item.error)
     if item.ok is None:
-        raise MalformedResponse("an item of a batch has neither an outcome nor an error")
+        raise errors.MalformedResponse("an item of a batch has neither an outcome nor an error")
     return item.ok
-
-
-def items_of(answers: Sequence[T | FlowFabricError]) -> Items[T]:
-    return Items(items=[item_of(one) for one in answers])
 
 
 class Answers(Generic[A]):
@@ -126,7 +111,7 @@ class Answers(Generic[A]):
         if isinstance(answer, Outcome):
             return answer.status, encode(answer)
         if self.is_list:
-            return 200, encode(items_of(cast(list[Any], answer)))
+            return 200, encode(Items(items=[item_of(one) for one in cast(list[Any], answer)]))
         if self._batch is not None:
             return 200, encode(self._to_wire(answer))
         return self._status, encode(answer)
@@ -202,6 +187,6 @@ def _item_kind(kind: Any) -> Any:
     if get_origin(kind) is not list:
         return None
     members = _alternatives(get_args(kind)[0])
-    if FlowFabricError not in members:
+    if errors.FlowFabricError not in members:
         return None
-    return Union[tuple(one for one in members if one is not FlowFabricError)]  # noqa: UP007
+    return Union[tuple(one for one in members if one is not errors.FlowFabricError)]  # noqa: UP007

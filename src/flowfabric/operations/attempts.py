@@ -6,25 +6,12 @@ from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
+from flowfabric import errors
 from flowfabric.core.condition_checks import Binding
 from flowfabric.core.conditions import Condition
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
-from flowfabric.errors import (
-    ExecutionNotActive,
-    ExecutionNotFound,
-    FenceRequired,
-    FlowFabricError,
-    InvalidInput,
-    LeaseExpired,
-    LeaseRevoked,
-    PartialFenceTriple,
-    PendingWaitpointExpired,
-    StaleLease,
-    WaitpointNotFound,
-    WaitpointNotPending,
-)
 from flowfabric.operations.budgets import Amounts, Usage
 from flowfabric.operations.declaration import WORKER, operation
 from flowfabric.operations.types import (
@@ -42,13 +29,13 @@ from flowfabric.operations.workers import Fence, HeldExecution, Op
 
 Mode = Literal["durable", "summary", "best_effort"]
 _LEASE_FAULTS: Final = (
-    ExecutionNotFound,
-    ExecutionNotActive,
-    StaleLease,
-    LeaseExpired,
-    LeaseRevoked,
-    FenceRequired,
-    PartialFenceTriple,
+    errors.ExecutionNotFound,
+    errors.ExecutionNotActive,
+    errors.StaleLease,
+    errors.LeaseExpired,
+    errors.LeaseRevoked,
+    errors.FenceRequired,
+    errors.PartialFenceTriple,
 )
 _ITEMS: Final = msgspec.Meta(min_length=1, max_length=MAX_BATCH_ITEMS)
 _OF_ITS_EXECUTION: Final = Free("a part of its execution")
@@ -106,10 +93,12 @@ class Satisfied(Outcome, frozen=True, tag="already_satisfied"):
 
 
 class NewWaitpoint(Fence, frozen=True, kw_only=True):
-    """A waitpoint to create before suspending on it; without a key it gets one."""
+    """A waitpoint to create before suspending on it; without a key or an id it gets one. With the
+    id of a waitpoint that is there, that one is answered again, and nothing is created."""
 
     expires_in_ms: int
     waitpoint_key: str = ""
+    waitpoint_id: Annotated[str, _OF_ITS_EXECUTION] = ""
 
 
 class WaitpointIssued(Issued, frozen=True):
@@ -161,12 +150,10 @@ class Appended(Answer, frozen=True):
 # ---- the journal
 
 
-class NewEntry(JournalEntry, frozen=True, forbid_unknown_fields=True):
+class NewEntry(Fence, frozen=True, kw_only=True):
     """A step to record."""
 
-
-class NewEntries(Fence, frozen=True, kw_only=True):
-    entries: Annotated[Sequence[NewEntry], _ITEMS]
+    entry: JournalEntry
 
 
 class Kept(Answer, frozen=True):
@@ -174,6 +161,20 @@ class Kept(Answer, frozen=True):
 
     stored: bool
     outcome: bytes | None = None
+
+
+# ---- progress
+
+
+class Progress(Fence, frozen=True, kw_only=True):
+    """How far an attempt is; what is left out stays as it was told before."""
+
+    progress_pct: int | None = None
+    progress_message: str | None = None
+
+
+class ProgressReported(Outcome, frozen=True, tag="reported"):
+    pass
 
 
 # ---- usage
@@ -191,10 +192,10 @@ class HeldAttempts:
     @operation(
         "POST /v1/worker/suspend",
         WORKER,
-        InvalidInput,
-        WaitpointNotFound,
-        WaitpointNotPending,
-        PendingWaitpointExpired,
+        errors.InvalidInput,
+        errors.WaitpointNotFound,
+        errors.WaitpointNotPending,
+        errors.PendingWaitpointExpired,
         *_LEASE_FAULTS,
         size="batch",
         no_store=True,
@@ -205,24 +206,30 @@ class HeldAttempts:
     @operation(
         "POST /v1/worker/waitpoints",
         WORKER,
-        InvalidInput,
+        errors.InvalidInput,
         *_LEASE_FAULTS,
-        repeat=False,
+        repeat=("waitpoint_id",),
         no_store=True,
     )
     async def create_waitpoint(self, new: NewWaitpoint) -> WaitpointIssued:
         """Create a waitpoint before suspending on it."""
 
     @operation(
-        "POST /v1/worker/frames", WORKER, InvalidInput, size="batch", repeat=("is_numbered",)
+        "POST /v1/worker/frames", WORKER, errors.InvalidInput, size="batch", repeat=("is_numbered",)
     )
-    async def append_frames(self, items: Batch[Output]) -> list[Appended | FlowFabricError]:
+    async def append_frames(self, items: Batch[Output]) -> list[Appended | errors.FlowFabricError]:
         """Append output of attempts; the frames of one item are all appended or none."""
 
-    @operation("POST /v1/worker/journal", WORKER, InvalidInput, *_LEASE_FAULTS, size="batch")
-    async def append_journal(self, new: NewEntries) -> list[Kept | FlowFabricError]:
-        """Record steps; for a step recorded before, the answer has its outcome."""
+    @operation("POST /v1/worker/journal", WORKER, errors.InvalidInput, size="batch")
+    async def append_journal(self, items: Batch[NewEntry]) -> list[Kept | errors.FlowFabricError]:
+        """Record steps of attempts; for a step recorded before, the answer has its outcome."""
 
-    @operation("POST /v1/worker/usage", WORKER, InvalidInput, repeat=("dedup_key",))
-    async def report_usages(self, items: Batch[UsageReport]) -> list[Usage | FlowFabricError]:
+    @operation("POST /v1/worker/progress", WORKER, errors.InvalidInput, *_LEASE_FAULTS)
+    async def report_progress(self, new: Progress) -> ProgressReported:
+        """Report how far an attempt is."""
+
+    @operation("POST /v1/worker/usage", WORKER, errors.InvalidInput, repeat=("dedup_key",))
+    async def report_usages(
+        self, items: Batch[UsageReport]
+    ) -> list[Usage | errors.FlowFabricError]:
         """Report what attempts spent; a breach is an outcome, not an error."""

@@ -22,7 +22,8 @@ ReservationId = Annotated[str, Free("a name within its budget")]
 
 
 class NewBudget(Part, frozen=True, kw_only=True):
-    """The three lists go together; a limit of 0 is no limit, an interval of 0 never resets."""
+    """The three lists have the same length. A limit of 0 is no limit; an interval of 0 never
+    resets."""
 
     namespace: Namespace = "default"
     scope_type: str = "global"
@@ -51,7 +52,7 @@ class BudgetExists(Outcome, frozen=True, kw_only=True, tag="already_satisfied"):
 
 
 class BudgetStatus(Answer, frozen=True, kw_only=True):
-    """An instant of 0 has not come."""
+    """A budget with its usage. An instant of 0 has not come yet."""
 
     budget_id: str
     namespace: str
@@ -81,7 +82,7 @@ class AlreadyApplied(Outcome, frozen=True):
 
 
 class SoftBreach(Outcome, frozen=True, kw_only=True):
-    """Counted, and past a soft limit of the budget `budget_id` names."""
+    """The amounts are counted; a soft limit of the budget `budget_id` is passed."""
 
     attempt_failed: ClassVar[bool] = False
 
@@ -153,19 +154,20 @@ class Budgets:
         BudgetNotFound,
         PartitionMismatch,
         repeat=("budget_id",),
+        audit="budget_created",
     )
     async def create_budget(self, new: NewBudget) -> BudgetCreated | BudgetExists:
-        """Create a budget; one that is there stays as it is."""
+        """Create a budget; an existing one stays as it is."""
 
     @operation("GET /v1/budgets/{budget_id}", READ, BudgetNotFound)
     async def describe_budget(self, budget_id: BudgetId) -> BudgetStatus:
-        """Limits of a budget and what is used of them."""
+        """The limits of a budget and its usage."""
 
     @operation("POST /v1/budgets/{budget_id}/usage", WORKER, BudgetNotFound, repeat=("dedup_key",))
     async def report_usage(
         self, budget_id: BudgetId, dimensions: Amounts, dedup_key: str = ""
     ) -> Usage:
-        """Count what was spent, or refuse it whole."""
+        """Count what was spent; past a hard limit nothing is counted."""
 
     @operation("POST /v1/budgets/{budget_id}/reserve", WORKER, BudgetNotFound)
     async def reserve(
@@ -197,6 +199,12 @@ class Budgets:
     async def reset_budget(self, budget_id: BudgetId) -> Reset:
         """Begin a new period now, with nothing used."""
 
-    @operation("POST /v1/quotas", ADMIN, InvalidQuotaSpec, repeat=("quota_policy_id",))
+    @operation(
+        "POST /v1/quotas",
+        ADMIN,
+        InvalidQuotaSpec,
+        repeat=("quota_policy_id",),
+        audit="quota_created",
+    )
     async def create_quota(self, new: NewQuota) -> QuotaCreated | QuotaExists:
-        """Create a quota policy; one that is there stays as it is."""
+        """Create a quota policy; an existing one stays as it is."""

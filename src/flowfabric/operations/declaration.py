@@ -189,6 +189,11 @@ class Operation(Generic[P, A]):
             return all(any(getattr(one, name) for name in repeat) for one in items)
         return any(self.member(arguments, name) for name in repeat)
 
+    def takes(self, name: str) -> bool:
+        """Whether a request has this member."""
+        whole = self.parameters.get(self.whole)
+        return name in self.members or name in getattr(whole, "__struct_fields__", ())
+
     def member(self, arguments: Mapping[str, Any], name: str) -> Any:
         """The value of a member of the request; None when it is not given."""
         if name in arguments:

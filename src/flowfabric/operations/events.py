@@ -8,21 +8,14 @@ from typing import Annotated, Final, get_args
 import msgspec
 
 from flowfabric.core.plan import Family
-from flowfabric.operations.types import Answer, Namespace, Params, one_of
+from flowfabric.operations.types import Answer, Limit, Namespace, Params, one_of
 
 FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 OUTCOMES: Final = ("success", "failure", "cancelled", "expired", "skipped")
-LEASE_KINDS: Final = (
-    "acquired",
-    "released",
-    "expired",
-    "reclaimed",
-    "revoked",
-    "replay_initiated",
-)
+LEASE_KINDS: Final = ("acquired", "released", "expired", "reclaimed", "revoked", "replay_initiated")
 EFFECTS: Final = ("satisfied", "buffered", "deduped")
 
-# Text to hand back as it came. Empty is the present, `oldest` the first entry still kept.
+# Opaque text. Empty stands for now, `oldest` for the first entry still kept.
 Cursor = str
 
 
@@ -124,15 +117,15 @@ class EventQuery(Params, frozen=True, kw_only=True):
     namespace: Namespace = ""
     tag: str = ""
     cursor: Cursor = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    limit: Limit = 100
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=30_000)] = 0
 
 
 class EventScope(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose events to follow; what is unset does not matter, and all that is set must hold."""
+    """Whose events to follow: an unset member matches all events, all that are set must match."""
 
     namespace: str = ""
     instance_tag: tuple[str, str] | None = None
     partitions: frozenset[int] = frozenset()
-    # Of several namespaces these; None does not matter.
+    # Only these namespaces; None for all.
     namespaces: frozenset[str] | None = None

@@ -11,20 +11,15 @@ from flowfabric.core.graph import Upstream
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.record import NO_ATTEMPT
 from flowfabric.core.suspensions import How, ReceivedSignal
-from flowfabric.errors import (
-    ExecutionNotFound,
-)
-from flowfabric.operations.declaration import (
-    READ,
-    READ_OR_WORKER,
-    operation,
-)
+from flowfabric.errors import ExecutionNotFound
+from flowfabric.operations.declaration import READ, READ_OR_WORKER, operation
 from flowfabric.operations.types import (
     VISIBLE,
     Answer,
     ExecutionId,
     Free,
     LaneName,
+    Limit,
     Namespace,
     Page,
     Params,
@@ -55,8 +50,13 @@ class ExecutionContext(Answer, frozen=True):
     tags: Mapping[str, str]
 
 
+class Child(Answer, frozen=True):
+    execution_id: str
+    public_state: str
+
+
 class ExecutionInfo(Answer, frozen=True, kw_only=True):
-    """One execution for people. An instant of 0 has not come."""
+    """One execution as its readers see it. An instant of 0 has not come yet."""
 
     execution_id: str
     namespace: str
@@ -70,6 +70,10 @@ class ExecutionInfo(Answer, frozen=True, kw_only=True):
     completed_at: int = 0
     current_attempt_index: int
     flow_id: str = ""
+    parent_id: str = ""
+    # The first hundred by creation, and whether there are more.
+    children: tuple[Child, ...] = ()
+    more_children: bool = False
     blocking_detail: str
     # How it ended, or failed last.
     result_encoding: str = ""
@@ -89,7 +93,7 @@ class ExecutionInfo(Answer, frozen=True, kw_only=True):
 
 
 class Attempt(Answer, frozen=True, kw_only=True):
-    """One try at an execution. An instant of 0 has not come."""
+    """One try at an execution. An instant of 0 has not come yet."""
 
     index: int = msgspec.field(name="attempt_index")
     attempt_id: str
@@ -123,8 +127,8 @@ class Upstreams(Answer, frozen=True):
 
 
 class ResumeSignals(Answer, frozen=True, kw_only=True):
-    """How the suspension ended, and the signals that counted, in order of acceptance; without an
-    end both are left out."""
+    """How the suspension ended, and the signals that satisfied its condition, in the order in which
+    they were accepted. Neither is there while it has not ended."""
 
     resumed_by: How | None = None
     signals: tuple[ReceivedSignal, ...]
@@ -142,7 +146,7 @@ class Search(Params, frozen=True, kw_only=True):
     created_after: Annotated[int, msgspec.Meta(ge=0)] = 0
     created_before: Annotated[int, msgspec.Meta(ge=0)] = 0
     order: Order = "created_desc"
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50
+    limit: Limit = 50
     cursor: str = ""
 
 
@@ -181,17 +185,9 @@ class Counts(Answer, frozen=True):
 
 
 WaitMs = Annotated[int, msgspec.Meta(ge=0, le=30_000)]
-
-
 AttemptIndex = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-
-
 After = Annotated[int, msgspec.Meta(ge=0)]
-
-
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-
-
+# A limit above the largest page means the largest page; 0 means none.
 ClampedLimit = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -228,6 +224,7 @@ Code = Literal[
     "resume_delay",
     "dependencies",
     "missing_capabilities",
+    "missing_kind",
     "no_worker",
     "budget",
     "quota",
@@ -241,7 +238,7 @@ Code = Literal[
 
 
 class Blocker(Answer, frozen=True):
-    """One reason, in words with its numbers, since when, and until when if time alone ends it."""
+    """One reason: in words with the figures, since when, and until when if time alone ends it."""
 
     code: Code
     detail: str
@@ -273,10 +270,15 @@ class LastFailure(Answer, frozen=True):
 
 
 class Explanation(Answer, frozen=True, kw_only=True):
-    """All reasons. Without blockers, an execution that does not run waits its turn."""
+    """All reasons. An execution that does not run and has no blocker waits for its turn."""
 
     execution_id: str
     public_state: str
+    flow_id: str = ""
+    parent_id: str = ""
+    # The first hundred by creation, and whether there are more.
+    children: tuple[Child, ...] = ()
+    more_children: bool = False
     state_vector: Facets
     running: bool
     blockers: tuple[Blocker, ...]
@@ -289,6 +291,11 @@ class Explanation(Answer, frozen=True, kw_only=True):
     def lines(self) -> list[str]:
         """The same as text, the verdict first."""
         lines = [f"{self.execution_id} is {self.public_state}: {self._verdict()}"]
+        if self.parent_id:
+            lines.append(f"- a child of {self.parent_id}")
+        lines += [f"- child {one.execution_id} is {one.public_state}" for one in self.children]
+        if self.more_children:
+            lines.append(f"- and more children, in flow {self.flow_id}")
         lines += [f"- {_line(blocker)}" for blocker in self.blockers]
         if self.queue is not None:
             place = self.queue
@@ -326,7 +333,8 @@ class ExecutionQueries:
         waits="wait_ms",
     )
     async def state(self, execution_id: ExecutionId, wait_ms: WaitMs = 0) -> str:
-        """The public state; with `wait_ms` as soon as it is final, or when the time is up."""
+        """The public state; with `wait_ms` the answer comes when the state is final or the time is
+        up."""
 
     @operation("GET /v1/executions/{execution_id}/attempts", READ, ExecutionNotFound)
     async def attempts(self, execution_id: ExecutionId) -> Attempts:
@@ -336,7 +344,7 @@ class ExecutionQueries:
     async def history(
         self, execution_id: ExecutionId, cursor: str = "", limit: Limit = 1_000
     ) -> Page[HistoryEntry]:
-        """Who held its lease and how each ended, newest last."""
+        """Who held its lease and how each lease ended, oldest first."""
 
     @operation("GET /v1/executions/{execution_id}/upstreams", READ_OR_WORKER, ExecutionNotFound)
     async def upstreams(self, execution_id: ExecutionId, *, results: bool = False) -> Upstreams:

@@ -5,33 +5,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import msgspec
 
-from flowfabric.errors import (
-    ExecutionNotActive,
-    ExecutionNotEligible,
-    ExecutionNotFound,
-    ExecutionNotSuspended,
-    ExecutionNotTerminal,
-    FenceRequired,
-    FlowAlreadyTerminal,
-    FlowFabricError,
-    FlowNotFound,
-    InvalidCapabilities,
-    InvalidInput,
-    InvalidPolicyJson,
-    InvalidTagKey,
-    LaneNotAccepting,
-    MaxReplaysExhausted,
-    NoLeaseToRevoke,
-    PartialFenceTriple,
-    PartitionMismatch,
-    StaleLease,
-)
-from flowfabric.operations.declaration import (
-    ADMIN,
-    SUBMIT,
-    SUBMIT_OR_WORKER,
-    operation,
-)
+from flowfabric import errors
+from flowfabric.operations.declaration import ADMIN, SUBMIT, SUBMIT_OR_WORKER, operation
 from flowfabric.operations.types import (
     Batch,
     ExecutionId,
@@ -44,6 +19,7 @@ from flowfabric.operations.types import (
     Part,
     Timestamp,
     WorkerId,
+    one_of,
 )
 
 # A program may pass a policy in several forms. On the wire it is JSON that is kept as it came,
@@ -59,13 +35,15 @@ else:
     ]
 
 _REFUSALS: Final = (
-    LaneNotAccepting,
-    FlowAlreadyTerminal,
-    FlowNotFound,
-    PartitionMismatch,
-    InvalidInput,
-    InvalidPolicyJson,
-    InvalidCapabilities,
+    errors.LaneNotAccepting,
+    errors.FlowAlreadyTerminal,
+    errors.FlowNotFound,
+    errors.ExecutionNotActive,
+    errors.StaleLease,
+    errors.PartitionMismatch,
+    errors.InvalidInput,
+    errors.InvalidPolicyJson,
+    errors.InvalidCapabilities,
 )
 
 
@@ -82,6 +60,11 @@ class Submission(Part, frozen=True, gc=False, kw_only=True):
     priority: int | None = None
     creator: str = msgspec.field(name="creator_identity", default="")
     flow_id: FlowId = ""
+    # The execution that makes this one as its child, in the same flow; the round it is in; and with
+    # `leave`, that the child lives on when it ends otherwise than completed.
+    parent_id: Annotated[str, Free("checked to be a member of the flow")] = ""
+    parent_round: int = 0
+    on_parent_end: Annotated[str, one_of("cancel", "leave")] = ""
     idempotency_key: str = ""
     tags: Tags | None = None
     policy: Policy = None
@@ -189,9 +172,6 @@ class ReclaimCapExceeded(Outcome, frozen=True):
     reclaim_count: int
 
 
-# More than a page's most is answered with the most, and 0 with nothing.
-
-
 class Executions:
     # ---- submit
 
@@ -213,7 +193,7 @@ class Executions:
     )
     async def submit_many(
         self, executions: Batch[Submission]
-    ) -> list[ExecutionCreated | ExecutionDuplicate | FlowFabricError]:
+    ) -> list[ExecutionCreated | ExecutionDuplicate | errors.FlowFabricError]:
         """Submit many executions; each has its own answer, in order."""
 
     # ---- act on one
@@ -221,11 +201,11 @@ class Executions:
     @operation(
         "POST /v1/executions/{execution_id}/cancel",
         SUBMIT,
-        ExecutionNotFound,
-        ExecutionNotActive,
-        StaleLease,
-        FenceRequired,
-        PartialFenceTriple,
+        errors.ExecutionNotFound,
+        errors.ExecutionNotActive,
+        errors.StaleLease,
+        errors.FenceRequired,
+        errors.PartialFenceTriple,
         repeat=False,
         audit="execution_cancelled",
     )
@@ -244,8 +224,8 @@ class Executions:
     @operation(
         "PUT /v1/executions/{execution_id}/priority",
         ADMIN,
-        ExecutionNotFound,
-        ExecutionNotEligible,
+        errors.ExecutionNotFound,
+        errors.ExecutionNotEligible,
         audit="priority_changed",
         command="priority",
     )
@@ -255,9 +235,9 @@ class Executions:
     @operation(
         "POST /v1/executions/{execution_id}/hold",
         ADMIN,
-        ExecutionNotFound,
-        ExecutionNotActive,
-        ExecutionNotEligible,
+        errors.ExecutionNotFound,
+        errors.ExecutionNotActive,
+        errors.ExecutionNotEligible,
         audit="execution_held",
         command="hold",
     )
@@ -267,8 +247,8 @@ class Executions:
     @operation(
         "POST /v1/executions/{execution_id}/release",
         ADMIN,
-        ExecutionNotFound,
-        ExecutionNotEligible,
+        errors.ExecutionNotFound,
+        errors.ExecutionNotEligible,
         repeat=False,
         audit="execution_released",
         command="release",
@@ -279,10 +259,10 @@ class Executions:
     @operation(
         "POST /v1/executions/{execution_id}/replay",
         SUBMIT,
-        ExecutionNotFound,
-        ExecutionNotTerminal,
-        MaxReplaysExhausted,
-        FlowAlreadyTerminal,
+        errors.ExecutionNotFound,
+        errors.ExecutionNotTerminal,
+        errors.MaxReplaysExhausted,
+        errors.FlowAlreadyTerminal,
         repeat=False,
         audit="execution_replayed",
     )
@@ -291,15 +271,21 @@ class Executions:
     ) -> Replayed:
         """Run a finished execution again."""
 
-    @operation("PUT /v1/executions/{execution_id}/tags", SUBMIT, ExecutionNotFound, InvalidTagKey)
+    @operation(
+        "PUT /v1/executions/{execution_id}/tags",
+        SUBMIT,
+        errors.ExecutionNotFound,
+        errors.InvalidTagKey,
+        audit="execution_tags_changed",
+    )
     async def set_execution_tags(self, execution_id: ExecutionId, tags: Tags) -> TagsUpdated:
         """Write tags over those that are there."""
 
     @operation(
         "POST /v1/executions/{execution_id}/resume",
         ADMIN,
-        ExecutionNotFound,
-        ExecutionNotSuspended,
+        errors.ExecutionNotFound,
+        errors.ExecutionNotSuspended,
         repeat=False,
     )
     async def resume(
@@ -313,8 +299,8 @@ class Executions:
     @operation(
         "POST /v1/executions/{execution_id}/revoke-lease",
         ADMIN,
-        ExecutionNotFound,
-        NoLeaseToRevoke,
+        errors.ExecutionNotFound,
+        errors.NoLeaseToRevoke,
     )
     async def revoke_lease(self, execution_id: ExecutionId) -> Revoked | AlreadySatisfied:
         """Take the lease from its holder; the next claim may get the work."""
@@ -322,9 +308,10 @@ class Executions:
     @operation(
         "POST /v1/executions/{execution_id}/reclaim",
         ADMIN,
-        ExecutionNotFound,
-        InvalidInput,
+        errors.ExecutionNotFound,
+        errors.InvalidInput,
         repeat=False,
+        audit="execution_reclaimed",
     )
     async def reclaim(
         self, execution_id: ExecutionId, order: Reclaim

@@ -5,18 +5,14 @@ from typing import Annotated, Literal
 import msgspec
 
 from flowfabric.core.edge_policies import EdgePolicy
-from flowfabric.errors import (
-    FlowNotFound,
-)
-from flowfabric.operations.declaration import (
-    READ,
-    operation,
-)
+from flowfabric.errors import FlowNotFound
+from flowfabric.operations.declaration import READ, operation
 from flowfabric.operations.types import (
     VISIBLE,
     Answer,
     FlowId,
     Free,
+    Limit,
     Namespace,
     Page,
     Params,
@@ -98,7 +94,7 @@ class FlowSearch(Params, frozen=True, kw_only=True):
     created_after: Annotated[int, msgspec.Meta(ge=0)] = 0
     created_before: Annotated[int, msgspec.Meta(ge=0)] = 0
     order: FlowOrder = "created_desc"
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50
+    limit: Limit = 50
     cursor: str = ""
 
 

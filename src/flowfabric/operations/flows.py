@@ -5,36 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import msgspec
 
+from flowfabric import errors
 from flowfabric.core.edge_policies import EdgePolicy
 from flowfabric.core.graph import CancelPolicy
-from flowfabric.errors import (
-    Conflict,
-    CycleDetected,
-    DependencyAlreadyExists,
-    DownstreamTerminal,
-    ExecutionAlreadyInFlow,
-    ExecutionNotEligible,
-    ExecutionNotFound,
-    ExecutionNotInFlow,
-    FlowAlreadyTerminal,
-    FlowFabricError,
-    FlowNotFound,
-    GraphTooLargeForCycleCheck,
-    InvalidCapabilities,
-    InvalidDependency,
-    InvalidPolicyJson,
-    InvalidTagKey,
-    LaneNotAccepting,
-    PartitionMismatch,
-    SelfReferencingEdge,
-    StaleGraphRevision,
-)
 from flowfabric.operations.answers import ErrorBody, error_of
-from flowfabric.operations.declaration import (
-    SUBMIT,
-    SUBMIT_OR_WORKER,
-    operation,
-)
+from flowfabric.operations.declaration import SUBMIT, SUBMIT_OR_WORKER, WORKER, operation
 from flowfabric.operations.executions import Policy, Tags, TagsUpdated
 from flowfabric.operations.types import (
     EXECUTION_PATTERN,
@@ -54,7 +29,7 @@ from flowfabric.operations.types import (
 DEFAULT_KIND: Final = "success_only"
 # A cancel waits for at most 120 seconds, then answers which members are left.
 _CANCEL_S: Final = 130.0
-_EDITS: Final = (FlowNotFound, FlowAlreadyTerminal)
+_EDITS: Final = (errors.FlowNotFound, errors.FlowAlreadyTerminal)
 
 EdgeId = Annotated[str, msgspec.Meta(pattern=UUID_PATTERN), Free("a part of its flow")]
 MemberId = Annotated[
@@ -261,7 +236,7 @@ class ReplayedMember(Answer, frozen=True):
     error: ErrorBody | None = None
 
     @property
-    def fault(self) -> FlowFabricError | None:
+    def fault(self) -> errors.FlowFabricError | None:
         """The error as it is raised elsewhere."""
         return error_of(self.error) if self.error else None
 
@@ -277,23 +252,27 @@ class Flows:
     @operation(
         "POST /v1/flows:submit",
         SUBMIT,
-        CycleDetected,
-        SelfReferencingEdge,
-        DependencyAlreadyExists,
-        PartitionMismatch,
-        LaneNotAccepting,
-        FlowAlreadyTerminal,
-        ExecutionAlreadyInFlow,
-        Conflict,
-        InvalidCapabilities,
-        InvalidPolicyJson,
+        errors.CycleDetected,
+        errors.SelfReferencingEdge,
+        errors.DependencyAlreadyExists,
+        errors.PartitionMismatch,
+        errors.LaneNotAccepting,
+        errors.FlowAlreadyTerminal,
+        errors.ExecutionAlreadyInFlow,
+        errors.Conflict,
+        errors.InvalidCapabilities,
+        errors.InvalidPolicyJson,
         size="batch",
         repeat=("idempotency_key", "flow_id"),
     )
     async def submit_graph(self, graph: GraphSubmission) -> SubmittedGraph:
         """Create a whole graph; a repeat under its key or id answers the same flow."""
 
-    @operation("POST /v1/flows", SUBMIT_OR_WORKER, Conflict, repeat=("flow_id",))
+    @operation("POST /v1/executions/{execution_id}/children-flow", WORKER, errors.ExecutionNotFound)
+    async def children_flow(self, execution_id: ExecutionId) -> str:
+        """The flow that an execution's children belong to; one that is in no flow joins its own."""
+
+    @operation("POST /v1/flows", SUBMIT_OR_WORKER, errors.Conflict, repeat=("flow_id",))
     async def create_flow(
         self, flow_id: NewFlowId = "", flow_kind: str = "", namespace: Namespace = "default"
     ) -> FlowCreated | FlowExists:
@@ -303,9 +282,9 @@ class Flows:
         "POST /v1/flows/{flow_id}/members",
         SUBMIT_OR_WORKER,
         *_EDITS,
-        ExecutionNotFound,
-        ExecutionAlreadyInFlow,
-        PartitionMismatch,
+        errors.ExecutionNotFound,
+        errors.ExecutionAlreadyInFlow,
+        errors.PartitionMismatch,
     )
     async def add_member(
         self, flow_id: FlowId, execution_id: ExecutionId
@@ -316,15 +295,16 @@ class Flows:
         "POST /v1/flows/{flow_id}/edges",
         SUBMIT,
         *_EDITS,
-        SelfReferencingEdge,
-        DependencyAlreadyExists,
-        StaleGraphRevision,
-        ExecutionNotInFlow,
-        DownstreamTerminal,
-        CycleDetected,
-        GraphTooLargeForCycleCheck,
-        ExecutionNotEligible,
+        errors.SelfReferencingEdge,
+        errors.DependencyAlreadyExists,
+        errors.StaleGraphRevision,
+        errors.ExecutionNotInFlow,
+        errors.DownstreamTerminal,
+        errors.CycleDetected,
+        errors.GraphTooLargeForCycleCheck,
+        errors.ExecutionNotEligible,
         repeat=False,
+        audit="edge_staged",
     )
     async def stage_edge(self, flow_id: FlowId, new: NewEdge) -> EdgeStaged:
         """Store an edge that does not count yet; with `apply` it counts at once."""
@@ -332,11 +312,12 @@ class Flows:
     @operation(
         "POST /v1/flows/{flow_id}/edges/apply",
         SUBMIT,
-        FlowAlreadyTerminal,
-        ExecutionNotFound,
-        ExecutionAlreadyInFlow,
-        InvalidDependency,
-        ExecutionNotEligible,
+        errors.FlowAlreadyTerminal,
+        errors.ExecutionNotFound,
+        errors.ExecutionAlreadyInFlow,
+        errors.InvalidDependency,
+        errors.ExecutionNotEligible,
+        audit="edge_applied",
     )
     async def apply_edge(
         self, flow_id: FlowId, staged: StagedEdge
@@ -347,14 +328,21 @@ class Flows:
         "PUT /v1/flows/{flow_id}/members/{execution_id}/edge-policy",
         SUBMIT,
         *_EDITS,
-        ExecutionNotInFlow,
+        errors.ExecutionNotInFlow,
+        audit="edge_group_policy_changed",
     )
     async def set_edge_group_policy(
         self, flow_id: FlowId, execution_id: ExecutionId, policy: NewEdgePolicy
     ) -> EdgePolicySet | EdgePolicyAlreadySet:
         """Say how a member's inbound edges combine, before the first of them is applied."""
 
-    @operation("PUT /v1/flows/{flow_id}/tags", SUBMIT, FlowNotFound, InvalidTagKey)
+    @operation(
+        "PUT /v1/flows/{flow_id}/tags",
+        SUBMIT,
+        errors.FlowNotFound,
+        errors.InvalidTagKey,
+        audit="flow_tags_changed",
+    )
     async def set_flow_tags(self, flow_id: FlowId, tags: Tags) -> TagsUpdated:
         """Write tags over those that are there."""
 
@@ -363,7 +351,7 @@ class Flows:
     @operation(
         "POST /v1/flows/{flow_id}/cancel",
         SUBMIT,
-        FlowNotFound,
+        errors.FlowNotFound,
         timeout_s=_CANCEL_S,
         audit="flow_cancelled",
     )
@@ -381,8 +369,8 @@ class Flows:
     @operation(
         "POST /v1/flows/{flow_id}/replay",
         SUBMIT,
-        FlowNotFound,
-        FlowAlreadyTerminal,
+        errors.FlowNotFound,
+        errors.FlowAlreadyTerminal,
         repeat=False,
         audit="flow_replayed",
     )

@@ -6,7 +6,7 @@ import msgspec
 
 from flowfabric.errors import Unavailable
 from flowfabric.operations.declaration import ADMIN, READ, operation
-from flowfabric.operations.types import VISIBLE, Answer, LaneName, Namespace, Page, one_of
+from flowfabric.operations.types import VISIBLE, Answer, LaneName, Limit, Namespace, Page, one_of
 
 LaneState = Annotated[str, one_of("active", "paused", "draining", "disabled")]
 LaneShards = Annotated[int, msgspec.Meta(description="1 to 256")]
@@ -21,10 +21,11 @@ class LaneInfo(Answer, frozen=True, kw_only=True):
 
 
 class Queue(Answer, frozen=True, kw_only=True):
-    """How much waits for workers that meet one requirement set, and how long the first of it has
-    been there."""
+    """How many executions of a kind wait for workers that meet one requirement set, and how long
+    the first one has waited."""
 
     requirement_set: str
+    kind: str
     capabilities: tuple[str, ...]
     depth: int
     oldest_waiting_ms: int
@@ -41,6 +42,8 @@ class WorkerEntry(Answer, frozen=True, kw_only=True):
     namespace: str
     lanes: tuple[str, ...]
     capabilities: tuple[str, ...]
+    # None when the worker runs every kind.
+    kinds: tuple[str, ...] | None = None
     last_heartbeat_ms: int
     liveness_ttl_ms: int
     registered_at_ms: int
@@ -63,7 +66,7 @@ class Lanes:
         self,
         namespace: Namespace = "default",
         cursor: str = "",
-        limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50,
+        limit: Limit = 50,
     ) -> Page[LaneInfo]:
         """The lanes of a namespace by name."""
 
@@ -76,11 +79,12 @@ class Lanes:
         state: LaneState | None = None,
         lane_shards: LaneShards | None = None,
     ) -> LaneInfo:
-        """Change a lane; what is not given stays. It takes hold everywhere within a second."""
+        """Change a lane; what is not given stays. It takes effect in every process within a
+        second."""
 
     @operation("GET /v1/lanes/{lane}/queues", READ)
     async def lane_queues(self, lane: LaneName, namespace: Namespace = "default") -> LaneQueues:
-        """What waits in a lane, per requirement set, and whether the lane is worked on."""
+        """The state of a lane, and what waits in it by requirement set and kind."""
 
     @operation("GET /v1/workers", READ, Unavailable)
     async def list_workers(
@@ -89,7 +93,7 @@ class Lanes:
         after: str = "",
         limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 1000,
     ) -> Page[WorkerEntry]:
-        """Live workers of a namespace by instance, behind `after`."""
+        """Live workers of a namespace in the order of their instances, after `after`."""
 
     @operation("GET /v1/leases/expired", READ, owner=VISIBLE)
     async def list_expired_leases(

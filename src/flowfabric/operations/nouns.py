@@ -12,6 +12,7 @@ from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.signals import Signals
 from flowfabric.operations.store import Store
 from flowfabric.operations.streams import Streams
+from flowfabric.operations.tokens import Tokens
 from flowfabric.operations.workers import Workers
 
 
@@ -28,6 +29,7 @@ class Operations(
     Workers,
     HeldAttempts,
     Store,
+    Tokens,
 ):
     """Every declared operation. Names are unique over all nouns: mypy refuses a clash."""
 

@@ -13,6 +13,7 @@ from flowfabric.operations.types import (
     VISIBLE,
     Answer,
     Free,
+    Limit,
     Namespace,
     Page,
     Part,
@@ -102,7 +103,7 @@ class Schedules:
         audit="schedule_changed",
     )
     async def put_schedule(self, schedule_id: ScheduleId, new: NewSchedule) -> ScheduleInfo:
-        """Make or replace a schedule; putting what is there already moves no time."""
+        """Create or replace a schedule; the same one put again keeps its next time."""
 
     @operation("GET /v1/schedules/{schedule_id}", READ, NotFound)
     async def describe_schedule(
@@ -115,7 +116,7 @@ class Schedules:
         self,
         namespace: Namespace = "",
         cursor: str = "",
-        limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50,
+        limit: Limit = 50,
     ) -> Page[ScheduleInfo]:
         """Schedules by namespace and id, of one namespace or of all that the caller may see."""
 
@@ -129,13 +130,13 @@ class Schedules:
     async def delete_schedule(
         self, schedule_id: ScheduleId, namespace: Namespace = "default"
     ) -> None:
-        """Delete a schedule; what it submitted lives on."""
+        """Delete a schedule; what it has submitted stays."""
 
     @operation("POST /v1/schedules/{schedule_id}/pause", SUBMIT, NotFound, audit="schedule_paused")
     async def pause_schedule(
         self, schedule_id: ScheduleId, namespace: Namespace = "default"
     ) -> ScheduleInfo:
-        """Submit nothing until it is resumed; the next time goes on moving."""
+        """Submit nothing until it is resumed; its next time still advances."""
 
     @operation(
         "POST /v1/schedules/{schedule_id}/resume", SUBMIT, NotFound, audit="schedule_resumed"
@@ -143,7 +144,7 @@ class Schedules:
     async def resume_schedule(
         self, schedule_id: ScheduleId, namespace: Namespace = "default"
     ) -> ScheduleInfo:
-        """Submit again from now on; times that passed meanwhile are over."""
+        """Submit again from now on; times that passed meanwhile are skipped."""
 
     @operation(
         "POST /v1/schedules/{schedule_id}/trigger",

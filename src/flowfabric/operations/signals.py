@@ -1,32 +1,21 @@
 """Signals, and the waitpoints that take them."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
+from flowfabric import errors
+from flowfabric.core.documents import Redacted
 from flowfabric.core.rules.signals import Accepted, Duplicate
-from flowfabric.core.suspensions import WaitpointState
+from flowfabric.core.suspensions import Signal, WaitpointState
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.errors import (
-    ExecutionNotFound,
-    Forbidden,
-    InvalidInput,
-    InvalidToken,
-    NotFound,
-    NoWaitpointToApprove,
-    PayloadTooLarge,
-    PendingWaitpointExpired,
-    SignalLimitExceeded,
-    TargetNotSignalable,
-    TokenExpired,
-    WaitpointClosed,
-)
 from flowfabric.operations.declaration import ADMIN, APPROVE, READ, SUBMIT, operation
 from flowfabric.operations.types import (
     UUID_PATTERN,
     Answer,
     ExecutionId,
     Free,
+    Limit,
     Page,
     Part,
     Timestamp,
@@ -35,36 +24,23 @@ from flowfabric.operations.types import (
 )
 
 _REFUSALS: Final = (
-    InvalidInput,
-    PayloadTooLarge,
-    SignalLimitExceeded,
-    TargetNotSignalable,
-    WaitpointClosed,
-    PendingWaitpointExpired,
+    errors.InvalidInput,
+    errors.PayloadTooLarge,
+    errors.SignalLimitExceeded,
+    errors.TargetNotSignalable,
+    errors.WaitpointClosed,
+    errors.PendingWaitpointExpired,
 )
 DAY_MS: Final = 86_400_000
 
 SignalId = Annotated[str, msgspec.Meta(pattern=UUID_PATTERN), Free("a name within its waitpoint")]
 CorrelationId = Annotated[str, Free("a label; nothing is looked up by it")]
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
-class _Redacted(Part, frozen=True, kw_only=True):
-    """A request whose payload is redacted when it is printed: it may be personal."""
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        members: list[tuple[str, Any]] = [
-            (name, getattr(self, name)) for name in self.__struct_fields__
-        ]
-        return [(name, "<REDACTED>" if name == "payload" else one) for name, one in members]
-
-    def __repr__(self) -> str:
-        members = ", ".join(f"{name}={one!r}" for name, one in self.__rich_repr__())
-        return f"{type(self).__name__}({members})"
-
-
-class NewSignal(_Redacted, frozen=True, kw_only=True):
+class NewSignal(Redacted, Part, frozen=True, kw_only=True):
     """A signal and the token of its waitpoint. Values are checked when it is delivered."""
+
+    hidden = Signal.hidden
 
     waitpoint_id: WaitpointId
     signal_id: SignalId
@@ -87,8 +63,10 @@ class NewSignal(_Redacted, frozen=True, kw_only=True):
     signal_maxlen: int | None = None
 
 
-class Approval(_Redacted, frozen=True, kw_only=True):
+class Approval(Redacted, Part, frozen=True, kw_only=True):
     """The decision of a person who holds no token and gets none."""
+
+    hidden = Signal.hidden
 
     signal_name: str
     source_identity: str
@@ -123,8 +101,8 @@ class Signals:
     @operation(
         "POST /v1/executions/{execution_id}/signal",
         SUBMIT,
-        InvalidToken,
-        TokenExpired,
+        errors.InvalidToken,
+        errors.TokenExpired,
         *_REFUSALS,
         size="medium",
     )
@@ -132,7 +110,9 @@ class Signals:
         """Deliver a signal by the token of its waitpoint, which is checked before anything
         else."""
 
-    @operation("GET /v1/executions/{execution_id}/pending-waitpoints", READ, ExecutionNotFound)
+    @operation(
+        "GET /v1/executions/{execution_id}/pending-waitpoints", READ, errors.ExecutionNotFound
+    )
     async def list_pending_waitpoints(
         self, execution_id: ExecutionId, after: str = "", limit: Limit = 100
     ) -> Page[OpenWaitpoint]:
@@ -142,8 +122,8 @@ class Signals:
     @operation(
         "POST /v1/executions/{execution_id}/waitpoints/{waitpoint_id}/approve",
         APPROVE,
-        ExecutionNotFound,
-        NoWaitpointToApprove,
+        errors.ExecutionNotFound,
+        errors.NoWaitpointToApprove,
         *_REFUSALS,
         size="medium",
         repeat=("idempotency_key",),
@@ -156,8 +136,8 @@ class Signals:
     @operation(
         "GET /v1/executions/{execution_id}/waitpoints/{waitpoint_id}/token",
         ADMIN,
-        NotFound,
-        Forbidden,
+        errors.NotFound,
+        errors.Forbidden,
         is_secret=True,
     )
     async def waitpoint_token(

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from flowfabric.core.documents import Redacted
 from flowfabric.errors import InvalidKid, InvalidSecretHex, RotationConflict
 from flowfabric.operations.declaration import ADMIN, ANY, operation
 from flowfabric.operations.types import PUBLIC, STORE, Answer, Part
@@ -36,17 +37,13 @@ class Capabilities(Answer, frozen=True, kw_only=True):
     limits: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class NewSecret(Part, frozen=True, kw_only=True):
+class NewSecret(Redacted, Part, frozen=True, kw_only=True):
     """A signing key. The secret must never be printed."""
+
+    hidden = frozenset({"new_secret_hex"})
 
     new_kid: str
     new_secret_hex: str
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("new_kid", self.new_kid), ("new_secret_hex", "<REDACTED>")]
-
-    def __repr__(self) -> str:
-        return f"NewSecret(new_kid={self.new_kid!r}, new_secret_hex=<REDACTED>)"
 
 
 class SecretRotated(Answer, frozen=True, kw_only=True):

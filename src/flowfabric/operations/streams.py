@@ -60,10 +60,7 @@ class Summary(Answer, frozen=True, kw_only=True):
 
 
 class StreamRange(
-    Params,
-    frozen=True,
-    kw_only=True,
-    rename={"start": "from", "end": "to", "count_limit": "limit"},
+    Params, frozen=True, kw_only=True, rename={"start": "from", "end": "to", "count_limit": "limit"}
 ):
     """Which frames of an attempt to read; both ends are included."""
 
@@ -92,13 +89,13 @@ class Streams:
     async def read_stream(
         self, execution_id: ExecutionId, attempt_index: int, asked: StreamRange = WHOLE_STREAM
     ) -> FramePage:
-        """A range of frames, without waiting. What nobody wrote reads as empty and open."""
+        """A range of frames, without waiting. A stream that nobody wrote is empty and open."""
 
     @operation(f"GET {_ATTEMPT}/stream/tail", READ_OR_WORKER, ResourceExhausted, waits="block_ms")
     async def tail_stream(
         self, execution_id: ExecutionId, attempt_index: int, asked: Tail = FROM_START
     ) -> FramePage:
-        """Frames behind a position; with none there, those that come in time."""
+        """Frames after a position; if there are none, those that arrive within `block_ms`."""
 
     @operation(f"GET {_ATTEMPT}/summary", READ_OR_WORKER, NotFound)
     async def read_summary(self, execution_id: ExecutionId, attempt_index: int) -> Summary:
@@ -106,5 +103,5 @@ class Streams:
 
     @operation("GET /v1/events", READ, ResourceExhausted, owner=VISIBLE, waits="wait_ms")
     async def read_events(self, asked: EventQuery = PRESENT) -> Page[Event]:
-        """What happened behind a cursor; with `Accept: text/event-stream` as it happens. Without a
-        cursor the answer tells the present position."""
+        """Events after a cursor; with `Accept: text/event-stream` they are sent as they happen.
+        Without a cursor the answer has only the present position."""

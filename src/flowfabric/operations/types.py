@@ -8,17 +8,7 @@ never a bare `str` in a declaration.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Final,
-    Generic,
-    Literal,
-    TypeVar,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -76,7 +66,6 @@ FlowId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("flow")]
 NewFlowId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("flow", is_new=True)]
 BudgetId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("budget")]
 NewBudgetId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("budget", is_new=True)]
-QuotaId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("quota")]
 NewQuotaId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("quota", is_new=True)]
 Namespace = Annotated[str, Owned("namespace")]
 # A name within its namespace; the namespace is authorized.
@@ -85,6 +74,8 @@ WorkerId = Annotated[str, Syntax(check_worker_id), Free("a name within its names
 # Lease and attempt prove ownership of an execution and mean nothing without it.
 FenceId = Annotated[str, Free("part of a fence, which is checked with its execution")]
 WaitpointId = Annotated[str, _UUID, _UUID_SYNTAX, Free("a part of its execution")]
+# How many items a page may have.
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Timestamp = Annotated[int, msgspec.Meta(description="Unix time in ms")]
 Batch = Annotated[Sequence[T], msgspec.Meta(min_length=1, max_length=MAX_BATCH_ITEMS), Each()]
 

@@ -1,26 +1,17 @@
 """Operations of workers: register, claim, renew, finish. The error of one item is its answer; an
 error of the whole call is raised."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
 
+from flowfabric import errors
 from flowfabric.core.graph import Upstream
 from flowfabric.core.lease import GrantKind
+from flowfabric.core.queues import MOST_KINDS
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.suspensions import How
-from flowfabric.errors import (
-    ClaimGrantExpired,
-    ExecutionNotFound,
-    ExecutionNotLeaseable,
-    FlowFabricError,
-    InvalidCapabilities,
-    InvalidClaimGrant,
-    InvalidInput,
-    ResourceExhausted,
-    Unavailable,
-)
 from flowfabric.operations.declaration import WORKER, operation
 from flowfabric.operations.types import (
     Answer,
@@ -38,10 +29,11 @@ from flowfabric.operations.types import (
 
 ClaimedAs = Literal["initial", "retry", "reclaim", "replay", "resumed"]
 DEFAULT_LEASE_MS: Final = 30_000
+# Neighbours that an answer names, and that one report may name.
+MOST_NEIGHBOURS: Final = 100
 
 StoredPolicy = Annotated[
-    msgspec.Raw,
-    msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/ExecutionPolicy"}),
+    msgspec.Raw, msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/ExecutionPolicy"})
 ]
 # The engine checks its form, so that a malformed id does not fail the other items of its batch.
 HeldExecution = Annotated[str, Owned("execution")]
@@ -49,6 +41,8 @@ GrantKey = Annotated[str, Free("the proof of a grant, which is checked with its 
 # Names one logical operation under its lease: a repeat is answered as the first call was.
 Op = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Lanes = Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=64)]
+# What a worker runs; None stands for every kind.
+Kinds = Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=MOST_KINDS)] | None
 Milliseconds = Annotated[int, msgspec.Meta(description="1000 to 3600000")]
 
 
@@ -71,10 +65,21 @@ class Registration(Part, frozen=True, kw_only=True):
     worker_instance_id: WorkerId
     lanes: Annotated[Collection[str], msgspec.Meta(min_length=1)]
     capabilities: Collection[str] = ()
+    kinds: Kinds = None
     ttl_ms: Annotated[int, msgspec.Meta(description="1000 to 600000")]
     namespace: Namespace = "default"
     # Accepted and ignored.
     build: str = ""
+    # Boot id of the host, namespace of process numbers, user, number and start of the process, with
+    # slashes between them: whoever is at the same place can see whether it still runs.
+    process: Annotated[str, msgspec.Meta(max_length=256)] = ""
+
+
+class Neighbour(Answer, frozen=True):
+    """A registered worker whose process is at the same place."""
+
+    worker_instance_id: str
+    process: str
 
 
 class Registered(Outcome, frozen=True):
@@ -82,6 +87,7 @@ class Registered(Outcome, frozen=True):
 
     next_expiry_ms: int
     config_revision: int
+    neighbours: tuple[Neighbour, ...] = ()
 
 
 class Refreshed(Outcome, frozen=True):
@@ -89,6 +95,7 @@ class Refreshed(Outcome, frozen=True):
 
     next_expiry_ms: int
     config_revision: int
+    neighbours: tuple[Neighbour, ...] = ()
 
 
 class Left(Outcome, frozen=True):
@@ -99,17 +106,36 @@ class NotRegistered(Outcome, frozen=True):
     """The worker is not registered, or has expired: register again."""
 
 
+class HeldLease(Answer, frozen=True):
+    execution_id: str
+    lease_id: str
+
+
+class Holdings(Answer, frozen=True, kw_only=True):
+    """The leases that a worker holds; left out while nothing was taken since the mark."""
+
+    mark: str
+    held: tuple[HeldLease, ...] | None = None
+
+
+class LeasesEnded(Outcome, frozen=True):
+    """How many leases ended with their workers."""
+
+    leases: int
+
+
 # ---- claims
 
 
 class ClaimTerms(Part, frozen=True, kw_only=True):
-    """What a worker asks for: how much work, from which lanes, and for how long."""
+    """What a worker asks for: how much work, from which lanes, of which kinds, and for how long."""
 
     worker_id: WorkerId
     worker_instance_id: WorkerId
     lanes: Lanes
     namespace: Namespace = "default"
     capabilities: tuple[str, ...] = ()
+    kinds: Kinds = None
     n: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     lease_ms: Milliseconds = DEFAULT_LEASE_MS
     payload: bool = True
@@ -155,6 +181,7 @@ class Claim(Answer, frozen=True, gc=False, kw_only=True):
     policy: StoredPolicy | msgspec.UnsetType = msgspec.UNSET
     retry_count: int
     replay_count: int = 0
+    round: int = 0
     journal_length: int
     resumed_by: Resumption | None = None
 
@@ -182,6 +209,7 @@ class NewGrant(Part, frozen=True, kw_only=True):
     grant_ttl_ms: int
     namespace: Namespace = "default"
     capabilities: tuple[str, ...] = ()
+    kinds: Kinds = None
 
 
 class Grant(Answer, frozen=True, kw_only=True):
@@ -227,7 +255,7 @@ class Renewed(Answer, frozen=True):
 class RenewReply(Answer, frozen=True, kw_only=True):
     """A revision of 0 means that the worker is not registered."""
 
-    items: list[Renewed | FlowFabricError]
+    items: list[Renewed | errors.FlowFabricError]
     now: int
     config_revision: int
 
@@ -286,16 +314,16 @@ class FinishReply(Answer, frozen=True, kw_only=True):
     """One answer per finish, in order, and the work claimed in the same call; `more` is set if
     work was asked for."""
 
-    items: list[Finished | FlowFabricError]
+    items: list[Finished | errors.FlowFabricError]
     claimed: list[Claim]
     more: bool | None = None
     now: int
 
 
 class Workers:
-    @operation("POST /v1/worker/register", WORKER, InvalidInput, InvalidCapabilities)
+    @operation("POST /v1/worker/register", WORKER, errors.InvalidInput, errors.InvalidCapabilities)
     async def register_worker(self, worker: Registration) -> Registered | Refreshed:
-        """Register a worker with its lanes and capabilities, until its heartbeats stop."""
+        """Register a worker with its lanes, capabilities and kinds, until its heartbeats stop."""
 
     @operation("POST /v1/worker/heartbeat", WORKER)
     async def heartbeat(
@@ -309,36 +337,64 @@ class Workers:
     ) -> Left | NotRegistered:
         """Unregister a worker; its leases stay."""
 
+    @operation("POST /v1/worker/gone", WORKER, errors.InvalidInput)
+    async def report_gone(
+        self,
+        worker_instance_id: WorkerId,
+        gone: Annotated[Sequence[WorkerId], msgspec.Meta(min_length=1, max_length=MOST_NEIGHBOURS)],
+        namespace: Namespace = "default",
+    ) -> LeasesEnded | NotRegistered:
+        """Report neighbours whose processes have ended: they are unregistered, and their leases
+        end at once."""
+
+    @operation(
+        "POST /v1/worker/watch",
+        WORKER,
+        errors.InvalidInput,
+        errors.ResourceExhausted,
+        errors.Unavailable,
+        waits="wait_ms",
+    )
+    async def watch(
+        self,
+        worker_instance_id: WorkerId,
+        namespace: Namespace = "default",
+        mark: str = "",
+        wait_ms: Annotated[int, msgspec.Meta(ge=0, le=30_000)] = 30_000,
+    ) -> Holdings:
+        """Wait until a lease is taken from this worker; then what it holds. Without a mark, only
+        the mark to go on from."""
+
     @operation(
         "POST /v1/worker/claim",
         WORKER,
-        InvalidInput,
-        ResourceExhausted,
-        Unavailable,
+        errors.InvalidInput,
+        errors.ResourceExhausted,
+        errors.Unavailable,
         repeat=False,
         waits="wait_ms",
     )
     async def claim(self, order: ClaimOrder) -> ClaimReply | None:
-        """Lease work, or wait until there is some."""
+        """Lease work of the kinds that the worker runs, or wait until there is some."""
 
-    @operation("POST /v1/workers/{worker_id}/claim", WORKER, InvalidInput, repeat=False)
+    @operation("POST /v1/workers/{worker_id}/claim", WORKER, errors.InvalidInput, repeat=False)
     async def claim_grant(self, worker_id: WorkerId, new: NewGrant) -> Grant | None:
         """Reserve the best waiting execution of a lane for a worker."""
 
     @operation(
         "POST /v1/worker/claim-granted",
         WORKER,
-        ExecutionNotFound,
-        InvalidInput,
-        InvalidClaimGrant,
-        ClaimGrantExpired,
-        ExecutionNotLeaseable,
+        errors.ExecutionNotFound,
+        errors.InvalidInput,
+        errors.InvalidClaimGrant,
+        errors.ClaimGrantExpired,
+        errors.ExecutionNotLeaseable,
         repeat=False,
     )
     async def claim_granted(self, granted: GrantClaim) -> Claim:
         """Lease what a grant reserves for this worker; a grant can be used once."""
 
-    @operation("POST /v1/worker/renew", WORKER, InvalidInput)
+    @operation("POST /v1/worker/renew", WORKER, errors.InvalidInput)
     async def renew(
         self,
         worker_instance_id: WorkerId,
@@ -348,6 +404,8 @@ class Workers:
     ) -> RenewReply:
         """Renew leases, report progress, and keep the worker alive."""
 
-    @operation("POST /v1/worker/finish", WORKER, InvalidInput, size="batch", with_last="next")
+    @operation(
+        "POST /v1/worker/finish", WORKER, errors.InvalidInput, size="batch", with_last="next"
+    )
     async def finish(self, items: Batch[Finish], next: ClaimTerms | None = None) -> FinishReply:
         """End or pause attempts, and claim the next work in the same call."""

@@ -8,6 +8,7 @@ import uvloop
 
 from flowfabric.config import settings_from
 from flowfabric.errors import FlowFabricError, UnsupportedStore
+from flowfabric.errors.plain import plain
 from flowfabric.server.run import serve
 from flowfabric.telemetry.logs import write_logs
 
@@ -23,7 +24,7 @@ def main() -> int:
     except FlowFabricError as fault:
         problems = fault.details.get("problems")
         lines = problems if isinstance(problems, tuple) else (str(fault),)
-        sys.stderr.writelines(f"{line}\n" for line in lines)
+        sys.stderr.writelines(f"{plain(str(line))}\n" for line in lines)
         return 2 if isinstance(fault, UnsupportedStore) else 1
     except OSError as fault:
         sys.stderr.write(f"cannot listen: {fault}\n")

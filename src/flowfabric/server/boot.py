@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 
 from flowfabric.app import backend_of, close_engine, duties_of, engine_over
-from flowfabric.backend.base import Backend
+from flowfabric.backend.base import CONFIG_TOPIC, Backend
 from flowfabric.config import Address, Settings, StoreUrl
-from flowfabric.duties.loop import Duties
+from flowfabric.duties.loop import Duties, DutyLoop
+from flowfabric.duties.token_watch import TOKENS_S, TokenWatch
 from flowfabric.engine import Engine
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.server.call import Services
@@ -62,15 +63,16 @@ async def booted(
     _log.info("opening %s", settings.store.where)
     observer = metrics or Metrics()
     engine = await engine_over(backend or backend_of(settings), settings, observer)
-    duties = duties_of(engine, settings, observer)
+    duties = duties_of(engine, settings, observer, _token_watch(engine, observer))
     try:
+        await engine.api_tokens.refresh()
         services = Services(engine, settings, observer)
         services.duties = tuple(loop.duty.name for loop in duties.loops)
         if settings.serves_metrics:
             services.exposition = partial(_render_metrics, observer, services)
         application = Http(services, ROUTES)
         duties.start()
-        _warn(settings)
+        _warn(settings, has_tokens=services.tokens.are_needed)
         yield application
     finally:
         await _close(engine, duties, observer)
@@ -108,8 +110,13 @@ def bound_socket(settings: Settings) -> socket.socket:
     return listening
 
 
-def _warn(settings: Settings) -> None:
-    if settings.tokens:
+def _token_watch(engine: Engine, observer: Metrics) -> DutyLoop:
+    changed = engine.deps.store.backend.notifier().subscribe(CONFIG_TOPIC)
+    return DutyLoop(TokenWatch(engine), TOKENS_S, observer, changed)
+
+
+def _warn(settings: Settings, *, has_tokens: bool) -> None:
+    if has_tokens:
         return
     address = str(settings.listen)
     _log.warning(

@@ -3,17 +3,24 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from flowfabric.config import Settings
 from flowfabric.engine import Engine
 from flowfabric.engine.permits import Permits
-from flowfabric.errors import InvalidInput
 from flowfabric.operations.types import Owned
-from flowfabric.server.auth import Caller, Tokens
+from flowfabric.server.access import Caller, Tokens
 from flowfabric.server.decoding import Receive
 from flowfabric.server.route import Route
-from flowfabric.server.waits import CancellableWait, ClaimWaits, Drain
+from flowfabric.server.waits import (
+    MAX_LONG_POLLS,
+    MAX_WATCHES,
+    CancellableWait,
+    ClaimWaits,
+    Drain,
+)
 from flowfabric.telemetry.observer import NO_OBSERVER, Observer
-from flowfabric.telemetry.traces import Traces, given_parent
+from flowfabric.telemetry.traces import Traces
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -35,13 +42,22 @@ class Services:
     ) -> None:
         self.engine = engine
         self.settings = settings
-        self.tokens = Tokens(settings.tokens)
+        self.tokens = Tokens(settings.tokens, engine.api_tokens)
         self.drain = Drain()
         self.sse = Permits("sse_streams", settings.max_sse_streams)
+        self.long_polls = Permits("long_polls", MAX_LONG_POLLS)
         self.claim_waits = ClaimWaits(on_refusal=observer.at_capacity)
+        self.watches = Permits("watches", MAX_WATCHES)
         self.observer = observer
         self.traces = Traces()
-        for pool in (self.sse, engine.keys.rotations, engine.streams.permits):
+        pools = (
+            self.sse,
+            self.long_polls,
+            self.watches,
+            engine.keys.rotations,
+            engine.streams.permits,
+        )
+        for pool in pools:
             pool.on_refusal = observer.rejected
         # Names of the background duties.
         self.duties: tuple[str, ...] = ()
@@ -49,48 +65,29 @@ class Services:
         self.openapi: Callable[[], bytes] = bytes
 
 
-class Call(Generic[B, Q]):
+class Call(msgspec.Struct, Generic[B, Q], frozen=True):
     """One request, as its handler sees it; body and query have the types the route declares."""
 
-    __slots__ = (
-        "body",
-        "caller",
-        "engine",
-        "headers",
-        "path",
-        "query",
-        "receive",
-        "route",
-        "services",
-    )
-
-    body: B
+    services: Services
+    engine: Engine
+    route: Route
+    caller: Caller
+    receive: Receive
+    headers: dict[bytes, bytes]
+    # The trace it belongs to; "" for none.
+    traceparent: str
+    path: dict[str, Any]
     query: Q
-
-    def __init__(self, services: Services, route: Route, caller: Caller, receive: Receive) -> None:
-        self.services = services
-        self.engine: Engine = services.engine
-        self.route = route
-        self.caller = caller
-        self.receive = receive
-        self.headers: dict[bytes, bytes] = {}
-        self.path: dict[str, Any] = {}
+    body: B
 
     @property
     def execution_id(self) -> str:
         return str(self.path["execution_id"])
 
-    def require_same_id(self, name: str, given: Any) -> None:
-        """An id that the body repeats must be the one of the path."""
-        if given is not None and given != self.path[name]:
-            raise InvalidInput(f"path {name} does not match body {name}")
-
     @property
-    def traceparent(self) -> str:
-        """The traceparent of this call; "" for none."""
-        header = self.headers.get(b"traceparent")
-        sent = given_parent(header.decode("latin-1")) if header else ""
-        return self.services.traces.current(sent)
+    def share(self) -> str:
+        """By which name the caller has its share of the pools."""
+        return self.services.tokens.share_of(self.caller)
 
     def cancellable_wait(self) -> CancellableWait:
         """For a handler that waits: ends when the client disconnects or the server drains."""

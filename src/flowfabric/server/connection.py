@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
         self._incoming: Exchange | None = None
         self._refusal = b""
         self._ignores_input = False
-        self._is_reading = True
+        self.is_reading = True
         self._discarded_bytes = 0
         self._max_discarded_bytes = MAX_DISCARDED_BYTES
         self._extensions: dict[str, Any] = {ANSWER: self._respond}
@@ -184,7 +184,9 @@ class Connection(asyncio.Protocol):
         exchange = self._current
         if exchange is None or not self.can_write.is_set():
             return False
-        self.write(b"%b\r\n%b" % (exchange.head(status, headers), body))
+        response = b"%b\r\n%b" % (exchange.head(status, headers), body)
+        self._written_bytes += len(response)
+        self._transport.write(response)
         exchange.end()
         return True
 
@@ -231,12 +233,12 @@ class Connection(asyncio.Protocol):
         self._transport.write(data)
 
     def _pause_reading(self) -> None:
-        self._is_reading = False
+        self.is_reading = False
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self._is_reading and not self._transport.is_closing():
-            self._is_reading = True
+        if not self.is_reading and not self._transport.is_closing():
+            self.is_reading = True
             self._transport.resume_reading()
 
     def _discard(self, size: int) -> None:

@@ -1,7 +1,7 @@
 """Strict decoding of bodies and queries; every error names the place and the reason."""
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import cache
 from typing import Any, Final, get_args, get_origin
 from urllib.parse import parse_qsl
@@ -21,7 +21,7 @@ from flowfabric.errors import (
     PayloadTooLarge,
 )
 from flowfabric.operations.types import EXECUTION_PATTERN, UUID_PATTERN, Params, Part
-from flowfabric.server.route import Route
+from flowfabric.server.route import Route, has_defaults
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -40,41 +40,21 @@ class ClientDisconnected(Exception):
 async def read_body(receive: Receive, headers: dict[bytes, bytes], route: Route) -> bytes:
     """The body; refused as soon as it is known to be too large."""
     declared = headers.get(b"content-length", b"")
-    if declared.isdigit() and int(declared) > route.limit:
-        raise too_large(route)
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise ClientDisconnected
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        return _within(body, route)
-    parts = [body]
-    size = len(body)
-    while message.get("more_body", False):
+    size = int(declared) if declared.isdigit() else 0
+    if size > route.limit:
+        raise PayloadTooLarge(limit_bytes=route.limit, route=route.path)
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnected
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > route.limit:
-            raise too_large(route)
-    return _within(b"".join(parts), route)
-
-
-def _within(body: bytes, route: Route) -> bytes:
-    if len(body) > route.limit:
-        raise too_large(route)
-    return body
-
-
-def too_large(route: Route) -> PayloadTooLarge:
-    return PayloadTooLarge(limit_bytes=route.limit, route=route.path)
-
-
-def check_content_type(headers: dict[bytes, bytes]) -> None:
-    given = headers.get(b"content-type", b"")
-    if given != _JSON and given.partition(b";")[0].strip().lower() != _JSON:
-        raise InvalidContentType("expected application/json")
+            raise PayloadTooLarge(limit_bytes=route.limit, route=route.path)
+        more = message.get("more_body", False)
+    return b"".join(parts)
 
 
 @cache
@@ -82,7 +62,12 @@ def _decoder(kind: type[Part]) -> msgspec.json.Decoder[Part]:
     return msgspec.json.Decoder(kind, dec_hook=token_from_text)
 
 
-def decode_body(kind: type[Part], body: bytes) -> Part:
+def decode_body(kind: type[Part], headers: dict[bytes, bytes], body: bytes) -> Part:
+    given = headers.get(b"content-type", b"")
+    if not body and has_defaults(kind):
+        body = b"{}"
+    elif given != _JSON and given.partition(b";")[0].strip().lower() != _JSON:
+        raise InvalidContentType("expected application/json")
     try:
         return _decoder(kind).decode(body)
     except msgspec.ValidationError as fault:
@@ -137,7 +122,7 @@ def _pruned(kind: object, value: object) -> object:
 
 def _members(kind: object) -> tuple[object, ...]:
     """The item types of the lists a type may be."""
-    if get_origin(kind) in (list, tuple):
+    if get_origin(kind) in (list, tuple, Sequence):
         return get_args(kind)[:1]
     return tuple(found for one in get_args(kind) for found in _members(one))
 

@@ -25,6 +25,7 @@ class Channel(Protocol):
     """The connection, as an exchange uses it."""
 
     can_write: asyncio.Event
+    is_reading: bool
 
     def write(self, data: bytes) -> None: ...
 
@@ -89,7 +90,8 @@ class Exchange:
         self._wake()
 
     async def receive(self) -> Scope:
-        self._send_continue()
+        if self._expects_continue:
+            self._send_continue()
         while not (
             self._buffered_bytes
             or self.is_ended
@@ -103,12 +105,11 @@ class Exchange:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body, self._buffered_bytes = [], 0
         self._is_end_delivered = self.is_complete
-        self._channel.resume_reading()
+        if not self._channel.is_reading:
+            self._channel.resume_reading()
         return {"type": "http.request", "body": body, "more_body": not self.is_complete}
 
     def _send_continue(self) -> None:
-        if not self._expects_continue:
-            return
         self._expects_continue = False
         is_awaited = not (self._buffered_bytes or self.is_complete or self.has_started)
         if is_awaited and not self.is_disconnected:

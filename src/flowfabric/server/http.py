@@ -14,24 +14,23 @@ import msgspec
 
 from flowfabric.errors import (
     FlowFabricError,
+    Forbidden,
     MethodNotAllowed,
     NotFound,
     TimedOut,
     Unavailable,
 )
 from flowfabric.operations.types import Params
-from flowfabric.server.auth import ANONYMOUS
+from flowfabric.server.access import ANONYMOUS, Caller, Cors, OriginCheck
 from flowfabric.server.call import Call, Services
 from flowfabric.server.decoding import (
     ClientDisconnected,
     Receive,
-    check_content_type,
     decode_body,
     decode_query,
     read_body,
 )
 from flowfabric.server.openapi import document_of
-from flowfabric.server.origins import Cors, OriginCheck
 from flowfabric.server.replies import CLOSE, EventStream, Headers, Reply, bug, encode, reply_of
 from flowfabric.server.route import REQUEST_S, Match, Route, Router, read_path
 from flowfabric.telemetry.logs import CALLER, REQUEST_ID
@@ -67,134 +66,153 @@ class Http:
         self.services = services
         services.openapi = cache(lambda: encode(document_of(listed)))
         self._router = Router(listed)
-        self._origin_check = OriginCheck(services.settings)
-        self._cors = Cors(services.settings)
+        self._origin_check = OriginCheck(services.settings, services.tokens)
+        self._cors = Cors(services.settings, services.tokens)
         self._deadlines = Deadlines()
         self._ids = count(1)
         self._prefix = urandom(6).hex()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        match scope["type"]:
-            case "http":
-                await self._serve(scope, receive, send)
-            case "websocket":
-                await send({"type": "websocket.close", "code": 1000})
-            case kind:
-                raise NotImplementedError(kind)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = _Request(scope, receive)
-        method, headers = request.method, request.headers
-        request_id = self._request_id(headers)
+        if scope["type"] != "http":
+            await _refuse(scope["type"], send)
+            return
+        method, headers = scope["method"], dict(scope["headers"])
+        given = headers.get(b"x-request-id")
+        request_id = (given and _usable_id(given)) or f"{self._prefix}-{next(self._ids):x}"
         REQUEST_ID.set(request_id)
-        out = _Out(request, send, ((b"x-request-id", request_id.encode()),))
+        own: Headers = ((b"x-request-id", request_id.encode()),)
         if self.services.drain.has_begun:
-            out.headers += (CLOSE,)
+            own += (CLOSE,)
+        raw_path = scope.get("raw_path") or scope["path"].encode()
+        request = _Request(scope, receive, send, method, raw_path, headers, own)
         try:
             self._origin_check.check(method, headers, (scope.get("server") or ("",))[0])
         except FlowFabricError as fault:
-            await out.write(reply_of(fault))
+            await request.write(reply_of(fault))
             return
-        if self._cors.is_on and request.raw_path != _METRICS:
+        if self._cors.is_on and raw_path != _METRICS:
             if method == "OPTIONS" and (asked := self._cors.preflight(headers)):
-                await out.write(asked)
+                await request.write(asked)
                 return
-            out.headers += self._cors.headers(headers.get(b"origin"))
-        await self._respond(request, out)
+            request.own_headers += self._cors.headers(headers.get(b"origin"))
+        await self._respond(request)
 
-    async def _respond(self, request: "_Request", out: "_Out") -> None:
+    async def _respond(self, request: "_Request") -> None:
         started = time.perf_counter()
         template = "unknown"
         try:
             match = self._router.find(request.method, request.raw_path)
             template = match.template
             if self.services.traces.is_on:
-                await self._traced(request, match, out)
+                await self._traced(request, match)
             else:
-                await out.write(await self._answer(request, match))
+                await request.write(await self._answer(request, match))
         except FlowFabricError as fault:
-            await out.write(reply_of(fault))
+            await request.write(reply_of(fault))
         except ClientDisconnected:
             return
         except Exception as fault:
-            await out.write(bug(fault))
+            await request.write(bug(fault))
         finally:
-            self._note(request.method, template, out.status, time.perf_counter() - started)
+            self._note(request, template, time.perf_counter() - started)
 
-    async def _traced(self, request: "_Request", match: Match, out: "_Out") -> None:
+    async def _traced(self, request: "_Request", match: Match) -> None:
         """Answer within a span whose parent is the caller's."""
         name = f"ff.{match.route.name}" if match.route else "ff.unknown"
         header = request.headers.get(b"traceparent", b"").decode("latin-1")
         attributes = {"http.request.method": request.method, "http.route": match.template}
         with self.services.traces.span(name, given_parent(header), attributes) as span:
             try:
-                await out.write(await self._answer(request, match))
+                await request.write(await self._answer(request, match))
             except FlowFabricError as fault:
-                await out.write(reply_of(fault))
+                await request.write(reply_of(fault))
             finally:
-                span.set_attribute("http.response.status_code", out.status)
+                span.set_attribute("http.response.status_code", request.status)
 
     async def _answer(self, request: "_Request", match: Match) -> Reply | EventStream:
-        route = match.route
+        services, route = self.services, match.route
         if match.is_open:
             caller = ANONYMOUS
         else:
-            caller = self.services.tokens.caller_of(request.headers.get(b"authorization"))
+            caller = services.tokens.caller_of(request.headers.get(b"authorization"))
             CALLER.set(caller.name)
         if route is None:
             raise _no_route(match)
-        if self.services.drain.has_begun and not route.is_served_while_draining:
+        if services.drain.has_begun and not route.is_served_while_draining:
             raise Unavailable(f"backend op unavailable: {route.name}")
-        if route.scopes:
-            caller.require_scope(route.scopes)
-        call: Call[Any, Any] = Call(self.services, route, caller, request.receive)
-        call.headers = request.headers
+        if route.scopes and caller.scopes.isdisjoint(route.scopes):
+            raise Forbidden(f"scope {' or '.join(sorted(route.scopes))}")
         task: asyncio.Task[Any] | None = asyncio.current_task()
         assert task is not None
-        self._deadlines.begin(task, route.timeout_s or REQUEST_S)
+        deadlines = self._deadlines
+        deadlines.ends[task] = task.get_loop().time() + (route.timeout_s or REQUEST_S)
+        if not deadlines.are_watched:
+            deadlines.watch(task.get_loop())
         try:
-            await self._fill(call, request, match)
+            call = await self._read(request, route, caller, match.segments)
             if route.timeout_s is None:
-                self._deadlines.end(task)
+                deadlines.ends.pop(task, None)
             return await route.handler(call)
         except asyncio.CancelledError as fault:
-            if not self._deadlines.end(task):
+            if not deadlines.forgive(task):
                 raise
             raise TimedOut(f"timeout: {route.name} took too long; it may be done") from fault
         finally:
-            self._deadlines.end(task)
+            if deadlines.ends.pop(task, None) is None:
+                deadlines.forgive(task)
 
-    async def _fill(self, call: Call[Any, Any], request: "_Request", match: Match) -> None:
+    async def _read(
+        self, request: "_Request", route: Route, caller: Caller, segments: list[str]
+    ) -> Call[Any, Any]:
         """Body size, then path, then query, then body: the first fault is reported."""
-        route, headers = call.route, call.headers
+        services, headers, receive = self.services, request.headers, request.receive
         has_body = request.method in _BODY_METHODS
-        body = await read_body(call.receive, headers, route) if has_body else b""
-        if match.segments:
-            call.path = read_path(route.readers, match.segments, self.services.engine.deps.counts)
-        query = request.scope["query_string"]
+        sent = await read_body(receive, headers, route) if has_body else b""
+        counts = services.engine.deps.counts
+        path = read_path(route.readers, segments, counts) if segments else {}
+        query, given = None, request.scope["query_string"]
         if route.query is not None:
-            call.query = decode_query(route.query, query)
-        elif query and route.scopes is not None:
-            decode_query(Params, query)
-        if route.body is not None:
-            if body or not route.may_omit_body:
-                check_content_type(headers)
-                call.body = decode_body(route.body, body)
-            else:
-                call.body = decode_body(route.body, b"{}")
+            query = decode_query(route.query, given)
+        elif given and route.scopes is not None:
+            decode_query(Params, given)
+        body = None if route.body is None else decode_body(route.body, headers, sent)
+        is_traced = b"traceparent" in headers or services.traces.is_on
+        return Call(
+            services,
+            services.engine,
+            route,
+            caller,
+            receive,
+            headers,
+            self._traceparent(headers) if is_traced else "",
+            path,
+            query,
+            body,
+        )
 
-    def _request_id(self, headers: dict[bytes, bytes]) -> str:
-        given = headers.get(b"x-request-id", b"").decode("latin-1")
-        if given and len(given) <= _MAX_ID and given.isascii() and given.isprintable():
-            return given
-        return f"{self._prefix}-{next(self._ids):x}"
+    def _traceparent(self, headers: dict[bytes, bytes]) -> str:
+        sent = given_parent(headers.get(b"traceparent", b"").decode("latin-1"))
+        return self.services.traces.current(sent)
 
-    def _note(self, method: str, template: str, status: int, elapsed: float) -> None:
+    def _note(self, request: "_Request", template: str, elapsed: float) -> None:
         if template == METRICS_PATH:
             return
+        method, status = request.method, request.status
         self.services.observer.served(method, template, status, elapsed)
         if _access.isEnabledFor(logging.DEBUG):
             _access.debug("%s %s %d %.1f ms", method, template, status, elapsed * 1_000)
+
+
+async def _refuse(kind: str, send: Send) -> None:
+    if kind != "websocket":
+        raise NotImplementedError(kind)
+    await send({"type": "websocket.close", "code": 1000})
+
+
+def _usable_id(given: bytes) -> str:
+    """The id that the caller has given the request; "" when no log should have it."""
+    text = given.decode("latin-1")
+    return text if len(text) <= _MAX_ID and text.isascii() and text.isprintable() else ""
 
 
 def _no_route(match: Match) -> FlowFabricError:
@@ -203,30 +221,18 @@ def _no_route(match: Match) -> FlowFabricError:
     return NotFound("no such route")
 
 
-class _Request:
-    """The parts of an ASGI request that are read more than once."""
+class _Request(msgspec.Struct):
+    """One ASGI request, and how its answer is written: with `own_headers`, whatever it is."""
 
-    __slots__ = ("headers", "method", "raw_path", "receive", "scope")
-
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.scope = scope
-        self.receive = receive
-        self.method: str = scope["method"]
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-
-
-class _Out:
-    """Writes one answer, with the headers that every answer to this request has."""
-
-    __slots__ = ("_answer", "_is_head", "_send", "headers", "status")
-
-    def __init__(self, request: "_Request", send: Send, headers: Headers) -> None:
-        self._answer: Answer | None = request.scope.get("extensions", {}).get(ANSWER)
-        self._send = send
-        self._is_head = request.method == "HEAD"
-        self.headers = headers
-        self.status = 0
+    scope: Scope
+    receive: Receive
+    send: Send
+    method: str
+    raw_path: bytes
+    headers: dict[bytes, bytes]
+    own_headers: Headers
+    # Of the answer; 0 before it.
+    status: int = 0
 
     async def write(self, reply: Reply | EventStream) -> None:
         if self.status:
@@ -238,16 +244,17 @@ class _Out:
             return
         body = reply.body
         length = () if reply.status == 204 else ((b"content-length", b"%d" % len(body)),)
-        headers = (*reply.headers, *length, *self.headers)
-        body = b"" if self._is_head else body
-        if self._answer is None or not self._answer(reply.status, headers, body):
+        headers = (*reply.headers, *length, *self.own_headers)
+        body = b"" if self.method == "HEAD" else body
+        answer: Answer | None = self.scope.get("extensions", {}).get(ANSWER)
+        if answer is None or not answer(reply.status, headers, body):
             await self._start(reply.status, headers)
             await self._body(body)
 
     async def _stream(self, stream: EventStream) -> None:
         try:
-            await self._start(stream.status, (*stream.headers, *self.headers))
-            if not self._is_head:
+            await self._start(stream.status, (*stream.headers, *self.own_headers))
+            if self.method != "HEAD":
                 async for lines in stream.lines:
                     await self._body(lines, more=True)
         finally:
@@ -255,34 +262,31 @@ class _Out:
         await self._body(b"")
 
     async def _start(self, status: int, headers: Headers) -> None:
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _body(self, body: bytes, *, more: bool = False) -> None:
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        await self.send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 class Deadlines:
-    """Cancels requests that take too long.
+    """Cancels requests that take too long: `ends` has the instant by which each task must end.
 
     Thousands of requests begin and end within a second, so none has a timer of its own: all are
     checked every `LOOK_S`, and a late one is cancelled at most that much too late. Use it from one
-    event loop; the task that calls `begin` must call `end`.
+    event loop; a task that enters itself must leave, or be forgiven.
     """
 
     def __init__(self) -> None:
-        self._ends: dict[asyncio.Task[object], float] = {}
+        self.ends: dict[asyncio.Task[object], float] = {}
+        self.are_watched = False
         self._late: set[asyncio.Task[object]] = set()
-        self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, task: asyncio.Task[object], seconds: float) -> None:
-        loop = task.get_loop()
-        self._ends[task] = loop.time() + seconds
-        if self._timer is None:
-            self._timer = loop.call_later(LOOK_S, self._check, loop)
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.are_watched = True
+        loop.call_later(LOOK_S, self._check, loop)
 
-    def end(self, task: asyncio.Task[object]) -> bool:
+    def forgive(self, task: asyncio.Task[object]) -> bool:
         """Whether the task was cancelled for being late, and for nothing else; that is undone."""
-        self._ends.pop(task, None)
         if task not in self._late:
             return False
         self._late.discard(task)
@@ -290,8 +294,10 @@ class Deadlines:
 
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        for task in [task for task, end in self._ends.items() if end <= now]:
-            del self._ends[task]
+        for task in [task for task, end in self.ends.items() if end <= now]:
+            del self.ends[task]
             self._late.add(task)
             task.cancel()
-        self._timer = loop.call_later(LOOK_S, self._check, loop) if self._ends else None
+        self.are_watched = False
+        if self.ends:
+            self.watch(loop)

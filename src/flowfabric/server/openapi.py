@@ -64,7 +64,11 @@ class _Schemas:
             unique, schema_hook=_schema_of, ref_template=_REFS
         )
         self._of: dict[Any, dict[str, Any]] = dict(zip(unique, found, strict=True))
-        self.components = {name: _nullable(one) for name, one in components.items()}
+        _, policies = msgspec.json.schema_components([ExecutionPolicy], ref_template=_REFS)
+        self.components = {
+            name: _nullable(one) if name in policies or _is_request(one) else one
+            for name, one in components.items()
+        }
 
     def of(self, kind: Any) -> dict[str, Any]:
         if isinstance(kind, tuple):
@@ -88,14 +92,17 @@ def _kinds(answer: Any) -> tuple[Any, ...]:
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     """Null is the same as absent in a request, so every member that may be absent may be null."""
-    if schema.get("additionalProperties") is not False:
-        return schema
     required = set(schema.get("required", ()))
     members = {
         name: one if name in required or _takes_null(one) else {"anyOf": [one, {"type": "null"}]}
         for name, one in schema.get("properties", {}).items()
     }
     return {**schema, "properties": members}
+
+
+def _is_request(schema: dict[str, Any]) -> bool:
+    """Only requests are read strictly; a policy is one, too, but is read by the engine."""
+    return schema.get("additionalProperties") is False
 
 
 def _takes_null(schema: dict[str, Any]) -> bool:

@@ -4,6 +4,8 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
+import msgspec
+
 from flowfabric.engine.permits import Permits
 from flowfabric.errors import (
     Bug,
@@ -34,26 +36,24 @@ _EVENT_STREAM: Final[Headers] = (
 JSON_ONLY: Final[Headers] = (JSON,)
 
 
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """A whole answer."""
 
-    __slots__ = ("body", "headers", "status")
-
-    def __init__(self, status: int, body: bytes = b"", headers: Headers = ()) -> None:
-        self.status = status
-        self.body = body
-        self.headers = headers
+    status: int
+    body: bytes = b""
+    headers: Headers = ()
 
 
 class EventStream:
     """An answer of Server-Sent Events that lasts until its source ends. It holds a permit of its
     pool until it is closed."""
 
-    __slots__ = ("_pool", "headers", "lines", "status")
+    __slots__ = ("_pool", "_share", "headers", "lines", "status")
 
-    def __init__(self, lines: AsyncGenerator[bytes, None], pool: Permits) -> None:
-        pool.__enter__()
+    def __init__(self, lines: AsyncGenerator[bytes, None], pool: Permits, share: str = "") -> None:
+        pool.enter(share)
         self._pool = pool
+        self._share = share
         self.status = 200
         self.headers = _EVENT_STREAM
         self.lines = lines
@@ -62,7 +62,7 @@ class EventStream:
         try:
             await self.lines.aclose()
         finally:
-            self._pool.__exit__(None, None, None)
+            self._pool.leave(self._share)
 
 
 def ok(answer: Any) -> Reply:
@@ -90,7 +90,8 @@ def reply_of(fault: FlowFabricError) -> Reply:
         if isinstance(cause, FlowFabricError):
             return reply_of(cause)
         return bug(fault)
-    if fault.status >= 500 and not isinstance(fault, Unavailable):
+    is_internal = fault.status >= 500 and not isinstance(fault, Unavailable)
+    if is_internal or not fault.is_for_callers():
         _log.error("%s", fault, exc_info=fault)
     return Reply(fault.status, encode(fault.body()), (JSON, *_headers(fault)))
 

@@ -132,11 +132,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_omit_body(self) -> bool:
-        return self.body is not None and _has_defaults(self.body)
+        return self.body is not None and has_defaults(self.body)
 
 
 @cache
-def _has_defaults(body: type[Part]) -> bool:
+def has_defaults(body: type[Part]) -> bool:
+    """Whether a body may be left out."""
     return not any(field.required for field in msgspec.structs.fields(body))
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from flowfabric.config import Settings
 from flowfabric.server.boot import booted, bound_socket
 from flowfabric.server.http import Http
-from flowfabric.server.listener import Listener
+from flowfabric.server.listener import CANCEL_S, Listener
 
 _log = logging.getLogger("flowfabric.server")
 
@@ -43,7 +43,7 @@ async def serve(settings: Settings, on_ready: Callable[[str], None] | None = Non
             _log.info("%s: draining", await stopped_by)
             await _drain(application)
         finally:
-            await listener.stop(REQUESTS_END_S)
+            await listener.stop(REQUESTS_END_S - DRAIN_S - CANCEL_S)
 
 
 def _stop_signal() -> asyncio.Future[str]:

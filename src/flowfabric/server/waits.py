@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
 
+from flowfabric.engine.permits import Permits
 from flowfabric.errors import ResourceExhausted, Unavailable
 from flowfabric.server.decoding import ClientDisconnected, Receive
 
@@ -13,6 +14,9 @@ T = TypeVar("T")
 Reason = Literal["disconnected", "draining"]
 
 MAX_CLAIM_WAITS: Final = 10_000
+MAX_WATCHES: Final = 10_000
+# Requests that wait for an end, for frames, or for events.
+MAX_LONG_POLLS: Final = 10_000
 
 
 class Drain:
@@ -68,7 +72,7 @@ class CancellableWait:
         return self.future.done()
 
     def check(self) -> None:
-        """Raise the reason if the wait is over."""
+        """Raise why the wait is over, if it is."""
         if not self.future.done():
             return
         if self.future.result() == "disconnected":
@@ -96,29 +100,31 @@ class CancellableWait:
 
 
 class ClaimWaits:
-    """Claims that wait for work: one per worker process, and a maximum of all."""
+    """Claims that wait for work: at most one per worker process, and a maximum for the server."""
 
     def __init__(
         self, most: int = MAX_CLAIM_WAITS, on_refusal: Callable[[], None] = lambda: None
     ) -> None:
-        self._most = most
+        self._permits = Permits("claim_waits", most)
+        self._permits.on_refusal = lambda _: on_refusal()
         self._on_refusal = on_refusal
         self._waiting: set[tuple[str, str]] = set()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def enter(self, worker: tuple[str, str]) -> None:
-        most = 1 if worker in self._waiting else self._most
-        if worker in self._waiting or len(self._waiting) >= self._most:
+    def enter(self, worker: tuple[str, str], caller: str = "") -> None:
+        if worker in self._waiting:
             self._on_refusal()
             raise ResourceExhausted(
-                f"too many concurrent claim_waits calls (server max: {most}); retry with backoff",
+                "too many concurrent claim_waits calls (server max: 1); retry with backoff",
                 pool="claim_waits",
-                max=most,
+                max=1,
                 retry_after_ms=1_000,
             )
+        self._permits.enter(caller)
         self._waiting.add(worker)
 
-    def leave(self, worker: tuple[str, str]) -> None:
+    def leave(self, worker: tuple[str, str], caller: str = "") -> None:
         self._waiting.discard(worker)
+        self._permits.leave(caller)

@@ -1,4 +1,5 @@
-"""Structured logs on stderr: one JSON object per line, with the request they belong to."""
+"""Logs on stderr: text on a terminal, elsewhere one JSON object per line, with the request they
+belong to."""
 
 import logging
 import sys
@@ -7,12 +8,20 @@ from typing import Any, Final
 
 import msgspec
 
+from flowfabric.errors.plain import plain_json
+
 REQUEST_ID: Final = ContextVar("request_id", default="")
 # The name of the token a request came with.
 CALLER: Final = ContextVar("caller", default="")
 
 # Attributes of every record; any other was passed as `extra`.
 _OWN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
 _AUDIT: Final = "flowfabric.audit"
 
 
@@ -30,16 +39,17 @@ class JsonLines(logging.Formatter):
         line |= {name: value for name, value in record.__dict__.items() if name not in _OWN}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return plain_json(msgspec.json.encode(line, enc_hook=str).decode())
 
 
-def write_logs(level: int = logging.INFO) -> None:
+def write_logs(level: int | str = logging.INFO) -> None:
     """Send everything from this level on to stderr. The audit log is always written."""
+    if isinstance(level, str):
+        level = LEVELS[level]
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    text = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+    handler.setFormatter(text if sys.stderr.isatty() else JsonLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.getLogger(_AUDIT).setLevel(logging.INFO)
-    # httpx logs every request of a worker at INFO.
-    logging.getLogger("httpx").setLevel(max(level, logging.WARNING))

@@ -13,7 +13,7 @@ from prometheus_client import (
     generate_latest,
     start_http_server,
 )
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from flowfabric.telemetry.observer import CounterTotals, Observer
@@ -185,7 +185,7 @@ class CallbackCounters(Collector):
     def __init__(self) -> None:
         self.read: Callable[[], CounterTotals] = CounterTotals
 
-    def collect(self) -> Iterator[CounterMetricFamily]:
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         totals = self.read()
         hits, siblings = dict(totals.hits), dict(totals.siblings)
         cancelled = {result: n for result, n in siblings.items() if result not in _NOT_CANCELLED}
@@ -204,6 +204,9 @@ class CallbackCounters(Collector):
             totals.reconnects,
         )
         yield _sum("ff_function_reload", "Missing functions loaded again", totals.reloads)
+        yield GaugeMetricFamily(
+            "ff_event_log_lag_seconds", "Wait of the event log for others", totals.log_lag_s
+        )
 
 
 def _of(hits: Mapping[tuple[str, str], int], kind: str) -> dict[str, int]:

@@ -14,6 +14,7 @@ class CounterTotals(msgspec.Struct, frozen=True, kw_only=True):
     siblings: Mapping[str, int] = {}
     reconnects: int = 0
     reloads: int = 0
+    log_lag_s: float = 0.0
 
 
 class Observer:

@@ -30,10 +30,7 @@ class Traces:
 
     def __init__(self, service: str = "flowfabric") -> None:
         self._tracer = _tracer(service)
-
-    @property
-    def is_on(self) -> bool:
-        return self._tracer is not None
+        self.is_on = self._tracer is not None
 
     @contextmanager
     def span(self, name: str, parent: str | None, attributes: Mapping[str, Any]) -> Iterator[Any]:

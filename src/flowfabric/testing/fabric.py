@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
@@ -17,7 +18,7 @@ from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.connection import connection_on
 from flowfabric.fabric.runs import Run
 from flowfabric.fabric.submitter import Submitter
-from flowfabric.operations.attempts import Kept, NewEntries
+from flowfabric.operations.attempts import Kept, NewEntry
 from flowfabric.operations.signals import Approval, Delivered, OpenWaitpoint
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.worker import codecs
@@ -98,7 +99,7 @@ class Kit(FlowFabric):
     async def _through(self, info: Any, go_on: Any) -> Any:
         """The middleware of the moment: a test may add some after the workers began."""
         for one in reversed(self.middleware):
-            go_on = _around(one, info, go_on)
+            go_on = partial(one, info, go_on)
         return await go_on()
 
     # ---- waiting until idle
@@ -222,16 +223,12 @@ class _Noting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def append_journal(self, new: NewEntries) -> list[Kept | FlowFabricError]:
-        answers: list[Kept | FlowFabricError] = await self._inner.append_journal(new)
-        for entry, answer in zip(new.entries, answers, strict=True):
+    async def append_journal(self, items: Sequence[NewEntry]) -> list[Kept | FlowFabricError]:
+        answers: list[Kept | FlowFabricError] = await self._inner.append_journal(items)
+        for new, answer in zip(items, answers, strict=True):
             if isinstance(answer, Kept) and not answer.stored:
-                self._repeated.append(f"{entry.name} (use {entry.seq})")
+                self._repeated.append(f"{new.entry.name} (use {new.entry.seq})")
         return answers
-
-
-def _around(one: Middleware, info: Any, go_on: Any) -> Any:
-    return lambda: one(info, go_on)
 
 
 @asynccontextmanager

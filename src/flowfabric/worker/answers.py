@@ -1,6 +1,5 @@
 """What a handler may return besides a value, and what its exceptions mean."""
 
-import asyncio
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +14,7 @@ from flowfabric.errors import (
     ConfigError,
     FlowFabricError,
     Nondeterminism,
+    StepFailed,
     ValidationError,
 )
 from flowfabric.operations import workers
@@ -22,11 +22,12 @@ from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.worker import codecs
 from flowfabric.worker.codecs import Undecodable, Unencodable
 from flowfabric.worker.durations import Duration, milliseconds, optional_ms
+from flowfabric.worker.failures import KeptFailure, RecordedTraceback, retryable_of
 from flowfabric.worker.resources import MissingResource
 from flowfabric.worker.session import Paused
 
-_REASON_BYTES: Final = 4096
-_CATEGORY_BYTES: Final = 128
+REASON_BYTES: Final = 4096
+CATEGORY_BYTES: Final = 128
 _TRACE_BYTES: Final = 60_000
 _MAX_GROUP_MEMBERS: Final = 5
 _WORKER: Final = str(Path(__file__).parent)
@@ -106,21 +107,28 @@ def _failure_of(fault: BaseException) -> workers.Fail:
             return failed(message_of(fault), "nondeterminism", False)
         case ConfigError():
             return failed(message_of(fault), "handler_error", False)
-        case FlowFabricError():
-            return failed(message_of(fault), "handler_error")
+        case FlowFabricError() if not isinstance(fault, StepFailed):
+            return failed(message_of(fault), "handler_error", retryable_of(fault))
         case Exception():
             category = getattr(fault, "category", None)
-            retryable = getattr(fault, "retryable", None)
             return failed(
                 message_of(fault),
                 category if isinstance(category, str) and category else "handler_error",
-                retryable if isinstance(retryable, bool) else None,
+                retryable_of(fault),
             )
     return failed(f"handler panicked: {message_of(fault)}", "handler_panic")
 
 
+def final_if_recorded(failure: workers.Fail, kept: KeptFailure | None) -> workers.Fail:
+    """A retry could only meet a recorded failure again, so none is made."""
+    if kept is None:
+        return failure
+    why = f"the handler went on with {kept.went_on!r}" if kept.went_on else "in an earlier turn"
+    return failed(f"{failure.reason} (recorded: {why})", failure.category, False)
+
+
 def failed(reason: str, category: str, retryable: bool | None = None) -> workers.Fail:
-    return workers.Fail(_cut(reason, _REASON_BYTES), _cut(category, _CATEGORY_BYTES), retryable)
+    return workers.Fail(_cut(reason, REASON_BYTES), _cut(category, CATEGORY_BYTES), retryable)
 
 
 def unacceptable(refusal: FlowFabricError, outcome: workers.Ending) -> workers.Fail | None:
@@ -137,7 +145,10 @@ def message_of(fault: BaseException) -> str:
     link: BaseException | None = fault
     while link is not None and id(link) not in seen:
         seen.add(id(link))
-        parts.append(_own_message(link))
+        text = _own_message(link)
+        # The cause of a failure that was made again says the same.
+        if not isinstance(link, RecordedTraceback) and not (parts and parts[-1].endswith(text)):
+            parts.append(text)
         link = link.__cause__
     return ": ".join(parts)
 
@@ -180,10 +191,6 @@ def pause_in(fault: BaseException) -> Paused | None:
             if found is not None:
                 return found
     return None
-
-
-def is_cancelled(fault: BaseException) -> bool:
-    return isinstance(fault, asyncio.CancelledError)
 
 
 def _cut(text: str, size: int) -> str:

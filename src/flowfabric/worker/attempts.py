@@ -3,26 +3,25 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.attempts import NewFrame, Satisfied, SuspendOrder
-from flowfabric.operations.workers import Claim, Delay, Ending, Finish
+from flowfabric.operations.workers import Claim, Delay, Ending, Fail, Finish, Finished
 from flowfabric.worker.answers import (
     Answer,
     answer_to,
     failed,
     failure_of,
-    is_cancelled,
+    final_if_recorded,
     pause_in,
     trace_of,
 )
 from flowfabric.worker.calls import finish_of, suspend_of
 from flowfabric.worker.context import info_of
-from flowfabric.worker.handlers import Handler, HandlerEnvironment, Middleware
+from flowfabric.worker.handlers import Handler, HandlerEnvironment, Handlers, Middleware
 from flowfabric.worker.output import TRACEBACK
 from flowfabric.worker.session import Paused, Session
 
@@ -38,7 +37,7 @@ CANCEL_GRACE_S: Final = 1.0
 class ClaimedAttempt:
     """A lease, the session its handler works in, and the task that runs it."""
 
-    __slots__ = ("claim", "reminder", "session", "started_at", "task", "trace", "why")
+    __slots__ = ("claim", "failed_at", "reminder", "session", "started_at", "task", "trace", "why")
 
     def __init__(self, claim: Claim, session: Session) -> None:
         self.claim = claim
@@ -48,6 +47,8 @@ class ClaimedAttempt:
         # The span its next one belongs below, in text form.
         self.trace = ""
         self.reminder: asyncio.TimerHandle | None = None
+        # The traceback of what its handler raised.
+        self.failed_at = ""
         # Why its task was cancelled, if it was.
         self.why: Why = ""
 
@@ -58,17 +59,22 @@ class ClaimedAttempt:
     def cancel(self, why: Why) -> None:
         if why == "lost":
             self.session.lose()
+        self.session.is_cancelled = True
         if not self.why:
             self.why = why
-        if self.task is not None:
-            self.task.cancel(f"FlowFabric: {why}")
-            if self.reminder is None:
-                loop = asyncio.get_running_loop()
-                self.reminder = loop.call_later(CANCEL_GRACE_S, self._report)
+        if self.task is None:
+            return
+        loop = asyncio.get_running_loop()
+        # A handler that was cancelled a moment ago is cleaning up.
+        if self.reminder is not None and loop.time() < self.reminder.when():
+            return
+        self.task.cancel(f"FlowFabric: {why}")
+        if self.reminder is None:
+            self.reminder = loop.call_later(CANCEL_GRACE_S, self._report)
 
     def _report(self) -> None:
         kind = self.claim.execution_kind
-        _log.warning("%s (%s) ignores its cancellation", self.execution_id, kind)
+        _log.warning("%s (%r) ignores its cancellation", self.execution_id, kind)
 
 
 class HandlerRunner:
@@ -76,7 +82,7 @@ class HandlerRunner:
 
     def __init__(
         self,
-        handlers: Mapping[str, Handler],
+        handlers: Handlers,
         environment: HandlerEnvironment,
         middleware: Sequence[Middleware] = (),
     ) -> None:
@@ -94,6 +100,8 @@ class HandlerRunner:
             for one in (timer, attempt.reminder):
                 if one is not None:
                     one.cancel()
+        if answer is not None:
+            await attempt.session.flush_progress()
         if answer is None or attempt.session.is_released:
             return None
         if isinstance(answer, SuspendOrder):
@@ -110,9 +118,14 @@ class HandlerRunner:
         return asyncio.get_running_loop().call_later(length / 1000, attempt.cancel, "timeout")
 
     async def _answer(self, attempt: ClaimedAttempt) -> Answer | None:
-        handler = self._handlers.get(attempt.claim.execution_kind)
+        handler = self._handlers.of(attempt.claim.execution_kind)
         if handler is None:
-            return failed(self._unknown(attempt.claim.execution_kind), "runtime_no_handler")
+            _log.warning(
+                "%s: handed back: this worker has no handler for %r",
+                attempt.execution_id,
+                attempt.claim.execution_kind,
+            )
+            return Delay(for_ms=0)
         try:
             if attempt.session.is_lease_over:
                 await attempt.session.confirm_lease()
@@ -124,6 +137,7 @@ class HandlerRunner:
                 raise attempt.session.pausing
             if attempt.why in _TOO_LATE:
                 return None
+            await attempt.session.begin_effect()
             if attempt.session.is_putting_out:
                 await attempt.session.under_lease(attempt.session.output.flush())
             return answer_to(value)
@@ -133,11 +147,6 @@ class HandlerRunner:
             return failure_of(fault)
         except BaseException as fault:
             return await self._ended_by(attempt, fault)
-
-    def _unknown(self, kind: str) -> str:
-        near = get_close_matches(kind, self._handlers, 1)
-        meant = f"; it has one for {near[0]!r}" if near else ""
-        return f"this worker has no handler for {kind!r}{meant}"
 
     async def _within_middleware(self, handler: Handler, attempt: ClaimedAttempt) -> Any:
         go_on: Callable[[], Awaitable[Any]] = partial(
@@ -154,15 +163,16 @@ class HandlerRunner:
         pause = pause_in(fault)
         if pause is not None:
             return await self._paused(attempt, pause)
-        if is_cancelled(fault) and attempt.why == "drain":
+        is_cancelled = isinstance(fault, asyncio.CancelledError)
+        if is_cancelled and attempt.why == "drain":
             return Delay(for_ms=0)
-        if is_cancelled(fault) and attempt.why == "timeout":
+        if is_cancelled and attempt.why == "timeout":
             # The timer of the execution decides what follows, here as after a crash.
             return None
         await self._keep_trace(attempt, fault)
-        if is_cancelled(fault):
+        if is_cancelled:
             return failed("handler panicked: it cancelled itself", "handler_panic")
-        return failure_of(fault)
+        return final_if_recorded(failure_of(fault), attempt.session.recorded_failure(fault))
 
     async def _paused(self, attempt: ClaimedAttempt, pause: Paused) -> Ending | None:
         """What the handler asked to wait for, once its other steps are done."""
@@ -187,9 +197,31 @@ class HandlerRunner:
 
     async def _keep_trace(self, attempt: ClaimedAttempt, fault: BaseException) -> None:
         """Put the traceback behind the attempt's output, where its readers find it."""
-        frame = NewFrame(frame_type=TRACEBACK, payload=trace_of(fault))
+        trace = trace_of(fault)
+        attempt.failed_at = trace.decode()
+        frame = NewFrame(frame_type=TRACEBACK, payload=trace)
         try:
             await attempt.session.output.put(frame)
             await attempt.session.output.flush()
         except FlowFabricError as refusal:
             _log.warning("%s: traceback not stored: %s", attempt.execution_id, refusal)
+
+
+def log_failure(attempt: ClaimedAttempt, failure: Fail, answer: Finished) -> None:
+    """Log an attempt that failed: a warning if it is retried, else an error with its traceback."""
+    claim = attempt.claim
+    about = {
+        "execution_id": claim.execution_id,
+        "kind": claim.execution_kind,
+        "attempt_index": claim.attempt_index,
+        "category": failure.category,
+    }
+    what = (claim.execution_kind, claim.execution_id, claim.attempt_index, failure.reason)
+    if answer.state != "failed":
+        left = max(0, answer.delay_until - attempt.session.now()) / 1000
+        again = f"again in {left:.1f} s" if left else "again at once"
+        _log.warning("%s %s: attempt %d failed, %s: %s", *what[:3], again, what[3], extra=about)
+        return
+    # As text that can be encoded: an exception may hold lone surrogates, which no log can write.
+    trace = f"\n{attempt.failed_at.rstrip()}" if attempt.failed_at else ""
+    _log.error("%s %s: attempt %d failed for good: %s%s", *what, trace, extra=about)

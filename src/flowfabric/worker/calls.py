@@ -1,6 +1,6 @@
 """The calls of a worker, to an engine in its process or to a server."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 from uuid import uuid4
 
@@ -41,13 +41,7 @@ class Reads(Protocol):
 class WorkerCalls(Calls):
     def __init__(self, transport: Transport, reads: Reads) -> None:
         super().__init__(transport)
-        self._reads = reads
-
-    async def input(self, execution_id: str) -> bytes:
-        return await self._reads.input(execution_id)
-
-    async def ended(self, execution_ids: Sequence[str]) -> list[Ended | None]:
-        return await self._reads.ended(execution_ids)
+        self.input, self.ended, self._children_flow = reads.input, reads.ended, reads.children_flow
 
     async def read_frames(
         self, execution_id: str, attempt_index: int, asked: StreamRange
@@ -77,8 +71,13 @@ class WorkerCalls(Calls):
 
     async def submit_child(self, claim: Claim, submission: Submission) -> str:
         """Create a child in the parent's flow, or find the one its key stands for; its id."""
-        flow_id = claim.flow_id or await self._reads.children_flow(claim)
-        child = replace(submission, flow_id=flow_id)
+        flow_id = claim.flow_id or await self._children_flow(claim)
+        child = replace(
+            submission,
+            flow_id=flow_id,
+            parent_id=claim.execution_id,
+            parent_round=claim.round,
+        )
         return (await self.submit(child)).execution_id
 
 
@@ -122,9 +121,17 @@ async def spend(calls: WorkerCalls, report: UsageReport) -> Usage:
     return usage
 
 
-def only(answers: Sequence[T | FlowFabricError]) -> T:
+def only(answers: Iterable[T | FlowFabricError]) -> T:
     """The answer to a batch of one; its error is raised."""
-    (answer,) = answers
-    if isinstance(answer, FlowFabricError):
-        raise answer
+    (answer,) = all_of(answers)
     return answer
+
+
+def all_of(answers: Iterable[T | FlowFabricError]) -> list[T]:
+    """The answers to a batch; the first error among them is raised."""
+    found: list[T] = []
+    for answer in answers:
+        if isinstance(answer, FlowFabricError):
+            raise answer
+        found.append(answer)
+    return found

@@ -2,12 +2,16 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, cast
 
 import msgspec
 
+from flowfabric.core.due import DEADLINE
+from flowfabric.core.policy import decode_policy
 from flowfabric.errors import (
+    CallTimeout,
+    ConfigError,
     ExecutionCancelled,
     ExecutionExpired,
     ExecutionFailed,
@@ -18,8 +22,8 @@ from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import WaitChildren
 from flowfabric.worker import codecs
-from flowfabric.worker.session import JournalKey, Session
-from flowfabric.worker.steps import journaled, value_of
+from flowfabric.worker.session import JournalKey, Paused, Session
+from flowfabric.worker.steps import journaled, kept_failures, value_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,6 +37,10 @@ class BoundCall(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     result_type: Callable[[], Any]
     delay_ms: int = 0
 
+    def with_payload(self, body: bytes, encoding: str) -> "BoundCall[R]":
+        asked = msgspec.structs.replace(self.submission, input=body, payload_encoding=encoding)
+        return BoundCall(submission=asked, result_type=self.result_type, delay_ms=self.delay_ms)
+
     def at(self, now: int) -> Submission:
         """The submission with its delay as an instant."""
         if not self.delay_ms:
@@ -45,33 +53,86 @@ class Callee(Protocol[P, R]):
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]: ...
 
+    def takes(self, name: str) -> bool: ...
+
+
+OnParentEnd = Literal["cancel", "leave"]
+
+
+class ChildTerms(msgspec.Struct, frozen=True):
+    """What the parent says about a child, beside the task and its options."""
+
+    on_parent_end: OnParentEnd = "cancel"
+    timeout_ms: int | None = None
+
+    def deadline_of(self, call: BoundCall[Any], now: int) -> int | None:
+        """When the child is ended for its parent. A deadline of its own that comes first is told
+        as the child's own end."""
+        asked = call.submission
+        if self.timeout_ms is None or asked.deadline_at is not None:
+            return asked.deadline_at
+        if asked.idempotency_key:
+            raise ConfigError(
+                f"call {asked.kind}: timeout: a child with an idempotency key may be somebody"
+                " else's, who still waits for it; leave out one of the two"
+            )
+        return now + self.timeout_ms if self.is_first(call) else None
+
+    def is_first(self, call: BoundCall[Any]) -> bool:
+        """Whether the timeout of the call comes before the task's own deadline."""
+        if self.timeout_ms is None or call.submission.deadline_at is not None:
+            return False
+        own = decode_policy(call.submission.policy).timeout_policy
+        deadline_ms = own.execution_deadline_ms if own else None
+        return not deadline_ms or self.timeout_ms < deadline_ms
+
+
+CANCELLED_WITH: Final = ChildTerms()
+
 
 class Child(Generic[R]):
     """A child that was submitted. Awaiting its result parks the parent until it has ended."""
 
-    def __init__(self, children: "Children", execution_id: str, call: BoundCall[R]) -> None:
+    def __init__(
+        self, children: "Children", execution_id: str, call: BoundCall[R], terms: ChildTerms
+    ) -> None:
         self._children = children
         self._call = call
+        self._terms = terms
         self.id = execution_id
+        # Its end is an outcome of its own beside that of its submission.
+        self._key = JournalKey(f"ff.result {execution_id}", 1)
 
     async def result(self) -> R:
         (value,) = await self._children.results([self])
         return value
 
-    def decode(self, ended: Any) -> R:
-        value: R = value_of_end(ended, self._call.result_type())
+    def raise_recorded(self, session: Session) -> None:
+        session.raise_recorded(self._key, self.id, self._call.submission.kind)
+
+    def decode(self, session: Session, ended: Ended) -> R:
+        kind = self._call.submission.kind
+        with kept_failures(session, self._key, self.id, kind):
+            is_late = (ended.state, ended.reason) == ("expired", DEADLINE)
+            if is_late and self._terms.is_first(self._call):
+                seconds = (self._terms.timeout_ms or 0) / 1000
+                raise CallTimeout(f"{kind} had not ended after {seconds:g} s")
+            value: R = value_of_end(ended, self._call.result_type())
         return value
 
 
 class Call(Generic[R]):
     """A call of a child that has not begun: await it, or hand several to `gather`."""
 
-    def __init__(self, children: "Children", call: BoundCall[R]) -> None:
+    def __init__(
+        self, children: "Children", call: BoundCall[R], terms: ChildTerms = CANCELLED_WITH
+    ) -> None:
         self._children = children
+        self._terms = terms
         self.bound = call
 
     async def begin(self) -> Child[R]:
-        return await self._children.submit(self.bound)
+        return await self._children.submit(self.bound, self._terms)
 
     def __await__(self) -> Generator[Any, None, R]:
         return self._result().__await__()
@@ -84,7 +145,7 @@ class Children:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def submit(self, call: BoundCall[R]) -> Child[R]:
+    async def submit(self, call: BoundCall[R], terms: ChildTerms = CANCELLED_WITH) -> Child[R]:
         """Create the child, or find the one that this very call created before."""
         session = self._session
         asked = call.at(session.now())
@@ -92,25 +153,58 @@ class Children:
 
         async def create(key: JournalKey) -> str:
             claim = session.claim
-            own = f"child/{claim.execution_id}/{claim.replay_count}/{asked.kind}/{key.seq}"
+            own = f"child/{claim.execution_id}/{claim.round}/{asked.kind}/{key.seq}"
             child = msgspec.structs.replace(
                 asked,
                 idempotency_key=asked.idempotency_key or own,
                 namespace=claim.namespace,
                 creator=asked.creator or claim.execution_id,
+                deadline_at=terms.deadline_of(call, session.now()),
+                on_parent_end=terms.on_parent_end,
             )
             return await session.call(lambda: session.calls.submit_child(claim, child))
 
         name = f"ff.child {asked.kind}"
         found = await journaled(session, name, asked.kind, (content,), create)
-        return Child(self, value_of(found, str), call)
+        return Child(self, value_of(found, str), call, terms)
 
-    async def gather(self, calls: Sequence[Call[R]]) -> list[R]:
-        children = await asyncio.gather(*(one.begin() for one in calls))
-        return await self.results(children)
+    async def gather(self, items: Sequence["Awaitable[R] | BoundCall[R]"]) -> list[R]:
+        """All results in order; the first failure is raised once all have ended. Steps run beside
+        each other, and children are waited for together."""
+        waited = [Call(self, one) if isinstance(one, BoundCall) else one for one in items]
+        _check_awaitable(waited)
+        others = [asyncio.ensure_future(_value(one)) for one in waited if not isinstance(one, Call)]
+        try:
+            calls = [one for one in waited if isinstance(one, Call)]
+            children: list[Child[R]] = await asyncio.gather(*(one.begin() for one in calls))
+            values = await asyncio.gather(*others, return_exceptions=True)
+        finally:
+            for task in others:
+                task.cancel()
+        for value in values:
+            if isinstance(value, Paused):
+                raise value
+        ends = iter(await self._outcomes(children) if children else ())
+        rest = iter(values)
+        found = [next(ends if isinstance(one, Call) else rest) for one in waited]
+        for outcome in found:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return cast(list[R], found)
 
-    async def results(self, children: Sequence[Child[R]]) -> list[R]:
-        """All results in order; the first failure is raised once all have ended."""
+    async def _outcomes(self, children: Sequence[Child[R]]) -> list[R | Exception]:
+        """The results and failures of children, all of which have ended."""
+        ended = await self._ended(children)
+        found: list[R | Exception] = []
+        for one, end in zip(children, ended, strict=True):
+            try:
+                one.raise_recorded(self._session)
+                found.append(one.decode(self._session, end))
+            except Exception as fault:
+                found.append(fault)
+        return found
+
+    async def _ended(self, children: Sequence[Child[R]]) -> list[Ended]:
         session = self._session
         session.check()
         ended = await session.calls.ended([one.id for one in children])
@@ -118,7 +212,33 @@ class Children:
         if left:
             await session.drain_steps()
             raise session.pause(WaitChildren(tuple(dict.fromkeys(left))))
-        return [one.decode(end) for one, end in zip(children, ended, strict=True)]
+        return [end for end in ended if end]
+
+    async def results(self, children: Sequence[Child[R]]) -> list[R]:
+        """All results in order; the first failure is raised once all have ended."""
+        session = self._session
+        session.check()
+        for one in children:
+            one.raise_recorded(session)
+        ended = await self._ended(children)
+        return [one.decode(session, end) for one, end in zip(children, ended, strict=True)]
+
+
+def _check_awaitable(items: Sequence[object]) -> None:
+    """Refused before anything begins; what was made to be awaited is closed."""
+    wrong = next((one for one in items if not isinstance(one, Awaitable)), None)
+    if wrong is None:
+        return
+    for one in items:
+        if asyncio.iscoroutine(one):
+            one.close()
+    raise ConfigError(
+        f"gather: expected calls of the context or `task.bind(…)`, got {type(wrong).__name__}"
+    )
+
+
+async def _value(awaited: Awaitable[R]) -> R:
+    return await awaited
 
 
 # ---- ends

@@ -1,21 +1,29 @@
 """A claimed task: all that the holder of a lease may do, for programs with a loop of their own."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
+from uuid import uuid4
 
 import msgspec
 
-from flowfabric.core.condition_checks import UsePending
+from flowfabric.core.condition_checks import Binding, UsePending
 from flowfabric.core.conditions import Condition, signal_set
+from flowfabric.core.ids import check_text
 from flowfabric.core.policy import ExecutionPolicy
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
+from flowfabric.engine.streams.tails import check_count
+from flowfabric.engine.suspensions.orders import ready_of
 from flowfabric.errors import (
     AlreadySatisfied,
     ConfigError,
     FlowFabricError,
+    InvalidInput,
+    PayloadTooLarge,
+    RetentionLimitExceeded,
     TransportError,
 )
 from flowfabric.operations.attempts import (
@@ -37,114 +45,87 @@ from flowfabric.operations.workers import (
     Ending,
     Fail,
     Finished,
-    Registration,
     Renewal,
     WaitChildren,
 )
+from flowfabric.worker.answers import CATEGORY_BYTES, REASON_BYTES
 from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.calls import WorkerCalls, fence_of, finish_of, only, spend, suspend_of
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds, optional_ms
 from flowfabric.worker.session import LEASE_IS_GONE, Session, append, policy_of
+from flowfabric.worker.worker_options import WorkerOptions
 
 _log = logging.getLogger("flowfabric.worker")
 _CONSUMED: Final = "this task was finished or suspended already"
+# Refused before anything was looked at, so that the lease is as it was.
+_BAD_ARGUMENTS: Final = (InvalidInput, PayloadTooLarge, RetentionLimitExceeded)
 
 
 class SuspendTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What to wait for, why, and what happens when time runs out."""
+    """What to wait for, where, why, and what happens when time runs out.
+
+    `timeout` is a length, or an instant as a datetime with a zone. Without `waitpoints` there is
+    one, with the key that the condition names. A repeat under the same `idempotency_key` gets the
+    first answer. `continuation` is a text of the program's own, kept with the suspension."""
 
     condition: Condition
+    waitpoints: tuple[Binding, ...] | None = None
     reason_code: str = "waiting_for_signal"
-    timeout: Duration | None = None
+    timeout: Duration | datetime | None = None
     timeout_behavior: str = "fail"
     resume_policy: ResumePolicy = ResumePolicy()
+    continuation: str = ""
+    idempotency_key: str = ""
 
     def order(self) -> SuspendOrder:
+        at = instant_ms(self.timeout, "timeout") if isinstance(self.timeout, datetime) else None
         return SuspendOrder(
             resume_condition=self.condition,
+            waitpoints=self.waitpoints,
             reason_code=self.reason_code,
-            timeout_ms=optional_ms(self.timeout),
+            timeout_at=at,
+            timeout_ms=None if isinstance(self.timeout, datetime) else optional_ms(self.timeout),
             timeout_behavior=self.timeout_behavior,
             resume_policy=self.resume_policy,
+            continuation_metadata_pointer=self.continuation,
+            idempotency_key=self.idempotency_key,
         )
-
-
-class LeaseTerms(msgspec.Struct, frozen=True):
-    """Who renews a lease, and its length."""
-
-    worker: Registration
-    lease_ms: int
 
 
 class ClaimedTask:
     """A consuming call ends the task when the engine has answered, with success or a typed refusal.
     After a transport error the lease is kept and the call may be repeated."""
 
-    def __init__(self, claim: Claim, calls: WorkerCalls, terms: LeaseTerms) -> None:
-        self._claim = claim
+    def __init__(
+        self,
+        claim: Claim,
+        calls: WorkerCalls,
+        options: WorkerOptions,
+        on_consumed: Callable[[], object],
+    ) -> None:
+        """`on_consumed` is called once, when the lease is given up."""
+        self.claim = claim
+        self.execution_id = claim.execution_id
+        self.execution_kind = claim.execution_kind
+        self.input_payload = claim.input or b""
+        self.attempt_index = claim.attempt_index
+        self.attempt_type = claim.attempt_type
+        self.attempt_id = claim.attempt_id
+        self.lease_id = claim.lease_id
+        self.lease_epoch = claim.lease_epoch
+        self.lane_id = claim.lane_id
+        self.namespace = claim.namespace
+        self.tags = claim.tags
+        self.is_consumed = False
         self._calls = calls
-        self._lease_terms = terms
+        self._options = options
+        self._on_consumed = on_consumed
         self._session = Session(claim, calls)
         self.attempt = ClaimedAttempt(claim, self._session)
-        self._is_consumed = False
-
-    # ---- what it is
-
-    @property
-    def claim(self) -> Claim:
-        return self._claim
-
-    @property
-    def execution_id(self) -> str:
-        return self._claim.execution_id
-
-    @property
-    def execution_kind(self) -> str:
-        return self._claim.execution_kind
-
-    @property
-    def input_payload(self) -> bytes:
-        return self._claim.input or b""
-
-    @property
-    def attempt_index(self) -> int:
-        return self._claim.attempt_index
-
-    @property
-    def attempt_type(self) -> str:
-        return self._claim.attempt_type
-
-    @property
-    def attempt_id(self) -> str:
-        return self._claim.attempt_id
-
-    @property
-    def lease_id(self) -> str:
-        return self._claim.lease_id
-
-    @property
-    def lease_epoch(self) -> int:
-        return self._claim.lease_epoch
-
-    @property
-    def lane_id(self) -> str:
-        return self._claim.lane_id
-
-    @property
-    def namespace(self) -> str:
-        return self._claim.namespace
 
     @property
     def policy(self) -> ExecutionPolicy:
-        return policy_of(self._claim)
-
-    @property
-    def tags(self) -> Mapping[str, str]:
-        return self._claim.tags
-
-    @property
-    def is_consumed(self) -> bool:
-        return self._is_consumed
+        return policy_of(self.claim)
 
     def is_lease_healthy(self) -> bool:
         return not self._session.is_released and not self._session.is_overdue
@@ -173,9 +154,14 @@ class ClaimedTask:
         self, reason: str, error_category: str = "transient", retryable: bool | None = None
     ) -> Finished:
         """Fail: a retry is scheduled by the stored policy, or the execution has failed."""
+        with _bad_arguments():
+            check_text(reason, "reason", REASON_BYTES)
+            check_text(error_category, "error_category", CATEGORY_BYTES)
         return await self._consume(Fail(reason, error_category, retryable))
 
     async def cancel(self, reason: str = "") -> None:
+        with _bad_arguments():
+            check_text(reason, "reason", REASON_BYTES)
         await self._consume(Cancel(reason))
 
     async def delay_execution(self, delay: Duration | datetime) -> None:
@@ -192,7 +178,7 @@ class ClaimedTask:
         """Suspend; a condition that was met before is an error, and the lease is kept."""
         outcome = await self.try_suspend(terms)
         if isinstance(outcome, Satisfied):
-            raise AlreadySatisfied(f"{len(outcome.signals)} signals had come before")
+            raise _already_satisfied(outcome)
         return outcome
 
     async def try_suspend(self, terms: SuspendTerms) -> Suspended | Satisfied:
@@ -201,11 +187,10 @@ class ClaimedTask:
     async def try_suspend_on_pending(
         self, pending: Issued, terms: SuspendTerms
     ) -> Suspended | Satisfied:
-        """Suspend on a waitpoint that was handed out before."""
-        order = msgspec.structs.replace(
-            terms.order(), waitpoints=(UsePending(pending.waitpoint_id),)
-        )
-        return await self._suspend(order)
+        """Suspend on a waitpoint that was handed out before, and on those of the terms."""
+        order, more = terms.order(), (terms.waitpoints or ())
+        given = (UsePending(pending.waitpoint_id), *more)
+        return await self._suspend(msgspec.structs.replace(order, waitpoints=given))
 
     async def suspend_for_signals(
         self, names: Sequence[str], timeout: Duration | None = None, behavior: str = "fail"
@@ -221,9 +206,8 @@ class ClaimedTask:
     async def renew_lease(self) -> int:
         """Renew the lease now, in addition to the periodic renewals; returns when it ends."""
         self._check()
-        worker, lease_ms = self._lease_terms.worker, self._lease_terms.lease_ms
-        own = [Renewal(**fence_of(self._claim))]
-        reply = await self._calls.renew(worker.worker_instance_id, lease_ms, own, worker.namespace)
+        own, mine = self._options, [Renewal(**fence_of(self.claim))]
+        reply = await self._calls.renew(own.instance_id, own.lease_ms, mine, own.namespace)
         try:
             until = only(reply.items).lease_expires_at
         except LEASE_IS_GONE:
@@ -233,32 +217,32 @@ class ClaimedTask:
         return until
 
     async def update_progress(self, pct: int | None = None, message: str | None = None) -> None:
-        """Reported with the next renewal."""
+        """What is left out stays as it was told before; written at most once a second."""
         self._check()
-        if pct is not None and not 0 <= pct <= 100:
-            raise ConfigError(f"pct: expected 0..100, got {pct}")
-        self._session.progress = (pct, message)
+        self._session.progress.report(pct, message)
 
     async def report_usage(
         self, budget_id: str, amounts: Mapping[str, int], dedup_key: str = ""
     ) -> Usage:
         self._check()
         report = UsageReport(
-            **fence_of(self._claim),
+            **fence_of(self.claim),
             budget_id=budget_id,
             dimensions=dict(amounts),
             dedup_key=dedup_key,
         )
-        return await spend(self._calls, report)
+        with _bad_arguments():
+            return await spend(self._calls, report)
 
     async def create_pending_waitpoint(self, key: str, expires_in: Duration) -> Issued:
         self._check()
         new = NewWaitpoint(
-            **fence_of(self._claim),
+            **fence_of(self.claim),
             waitpoint_key=key,
             expires_in_ms=milliseconds(expires_in, "expires_in"),
         )
-        return await self._calls.create_waitpoint(new)
+        with _bad_arguments():
+            return await self._calls.create_waitpoint(new)
 
     async def append_frame(
         self, frame_type: str, payload: bytes, correlation_id: str = ""
@@ -288,69 +272,116 @@ class ClaimedTask:
 
     async def append_frames(self, frames: Sequence[NewFrame]) -> Appended:
         self._check()
-        return await append(self._calls, self._claim, frames)
+        with _bad_arguments():
+            return await append(self._calls, self.claim, frames)
 
     async def read_stream(
-        self, start: str = "start", end: str = "end", limit: int = 100
+        self,
+        start: str = "start",
+        end: str = "end",
+        limit: int = 100,
+        visibility: Visibility = "all",
     ) -> FramePage:
         """What this attempt put out so far, both ends included."""
         self._check()
-        asked = StreamRange(start=start, end=end, count_limit=limit)
-        return await self._calls.read_frames(self.execution_id, self.attempt_index, asked)
+        asked = StreamRange(start=start, end=end, count_limit=limit, visibility=visibility)
+        with _bad_arguments():
+            check_count(limit)
+            return await self._calls.read_frames(self.execution_id, self.attempt_index, asked)
 
     async def tail_stream(
-        self, after: str = "0-0", block: Duration = 0, visibility: Visibility = "all"
+        self,
+        after: str = "0-0",
+        block: Duration = 0,
+        visibility: Visibility = "all",
+        limit: int = 50,
     ) -> FramePage:
         """What this attempt puts out behind a position, waiting for the first of it."""
         self._check()
-        asked = Tail(after=after, block_ms=milliseconds(block, "block"), visibility=visibility)
-        return await self._calls.tail_stream(self.execution_id, self.attempt_index, asked)
+        asked = Tail(
+            after=after,
+            block_ms=milliseconds(block, "block"),
+            count_limit=limit,
+            visibility=visibility,
+        )
+        with _bad_arguments():
+            check_count(limit)
+            return await self._calls.tail_stream(self.execution_id, self.attempt_index, asked)
 
     async def resume_signals(self) -> tuple[ReceivedSignal, ...]:
-        """The signals that ended the last suspension; ask before the next one."""
+        """The signals that ended the last suspension of this attempt; ask before the next one."""
         self._check()
-        return (await self._calls.resume_signals(self.execution_id)).signals
+        ended = await self._calls.resume_signals(self.execution_id, self.attempt_index)
+        return ended.signals
 
     # ---- consuming
 
     async def _consume(self, outcome: Ending) -> Finished:
         self._check()
-        reply = await self._calls.finish([finish_of(self._claim, outcome)])
-        (answer,) = reply.items
-        if isinstance(answer, FlowFabricError):
-            if not isinstance(answer, TransportError):
-                self._mark_consumed()
-            raise answer
+        await self._session.flush_progress()
+        with _bad_arguments(), self._landing():
+            finished = only((await self._calls.finish([finish_of(self.claim, outcome)])).items)
         self._mark_consumed()
-        return answer
+        return finished
 
     async def _suspend(self, order: SuspendOrder) -> Suspended | Satisfied:
         self._check()
-        try:
-            outcome = await self._calls.suspend(suspend_of(self._claim, order))
-        except TransportError:
-            raise
-        except FlowFabricError:
-            self._mark_consumed()
-            raise
+        with _bad_arguments():
+            ready_of(order, _some_id, self._session.now())
+            await self._session.flush_progress()
+            with self._landing():
+                outcome = await self._calls.suspend(suspend_of(self.claim, order))
         if isinstance(outcome, Suspended):
             self._mark_consumed()
         return outcome
 
+    @contextmanager
+    def _landing(self) -> Iterator[None]:
+        """A refusal ends the task, unless the call may be repeated or was never considered."""
+        try:
+            yield
+        except (TransportError, *_BAD_ARGUMENTS):
+            raise
+        except FlowFabricError:
+            self._mark_consumed()
+            raise
+
     def _check(self) -> None:
-        if self._is_consumed:
+        if self.is_consumed:
             raise ConfigError(f"{self.execution_id}: {_CONSUMED}")
 
     def _mark_consumed(self) -> None:
-        self._is_consumed = True
+        self.is_consumed = True
         self._session.release()
-        self.on_consumed()
-
-    def on_consumed(self) -> None:
-        """Called once, when the lease is given up; a claimer takes its permit back here."""
+        self._on_consumed()
 
     def drop(self) -> None:
         """Give up without a call to the engine: the lease runs out, then others claim the work."""
-        if not self._is_consumed:
+        if not self.is_consumed:
             _log.warning("ClaimedTask dropped without terminal operation: %s", self.execution_id)
             self._mark_consumed()
+
+
+@contextmanager
+def _bad_arguments() -> Iterator[None]:
+    """An argument that cannot be right is a mistake of the program, and changes nothing."""
+    try:
+        yield
+    except _BAD_ARGUMENTS as fault:
+        raise ConfigError(fault.detail or str(fault)) from fault
+
+
+def _already_satisfied(met: Satisfied) -> AlreadySatisfied:
+    primary = met.waitpoints[0]
+    return AlreadySatisfied(
+        f"{len(met.signals)} signals had come before",
+        suspension_id=met.suspension_id,
+        waitpoint_id=primary.waitpoint_id,
+        waitpoint_key=primary.waitpoint_key,
+        waitpoint_token=primary.waitpoint_token,
+        signals=met.signals,
+    )
+
+
+def _some_id() -> str:
+    return str(uuid4())

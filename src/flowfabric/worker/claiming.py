@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -25,15 +26,10 @@ from flowfabric.errors import (
     WorkerAtCapacity,
 )
 from flowfabric.operations.executions import NotReclaimable, ReclaimCapExceeded
-from flowfabric.operations.workers import (
-    Claim,
-    GrantClaim,
-    NewGrant,
-    Registered,
-)
+from flowfabric.operations.workers import Claim, GrantClaim, NewGrant, Registered
 from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.calls import WorkerCalls
-from flowfabric.worker.claimed import ClaimedTask, LeaseTerms
+from flowfabric.worker.claimed import ClaimedTask
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.worker_options import WorkerOptions, checked, claim_order, registration_of
@@ -245,8 +241,9 @@ class Claimer:
         return self._asking(1)
 
     def _held(self, claim: Claim) -> ClaimedTask:
-        terms = LeaseTerms(self._registration, self.options.lease_ms)
-        task = _Permitted(claim, self._calls, terms, self._leases)
+        # Its permit is free again when it ends.
+        release = partial(self._leases.pop, claim.lease_id, None)
+        task = ClaimedTask(claim, self._calls, self.options, release)
         self._leases[claim.lease_id] = task.attempt
         # The lease of a task that was garbage-collected must not be renewed for ever.
         weakref.finalize(task, _collected, self._leases, claim)
@@ -254,19 +251,6 @@ class Claimer:
 
     def _attempts(self) -> Iterator[ClaimedAttempt]:
         return iter(list(self._leases.values()))
-
-
-class _Permitted(ClaimedTask):
-    """Gives its permit back when it lands."""
-
-    def __init__(
-        self, claim: Claim, calls: WorkerCalls, terms: LeaseTerms, leases: dict[str, ClaimedAttempt]
-    ) -> None:
-        super().__init__(claim, calls, terms)
-        self._leases = leases
-
-    def on_consumed(self) -> None:
-        self._leases.pop(self.claim.lease_id, None)
 
 
 def _collected(leases: dict[str, ClaimedAttempt], claim: Claim) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, ParamSpec, TypeVar, cast, overload
+from typing import Any, Final, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
 
@@ -14,12 +14,21 @@ from flowfabric.errors import ConfigError, NotFound
 from flowfabric.operations.budgets import Usage
 from flowfabric.operations.workers import Claim
 from flowfabric.worker import codecs
-from flowfabric.worker.children import Call, Callee, Child, Children
-from flowfabric.worker.durations import Duration, instant_ms, milliseconds
+from flowfabric.worker.calls import WorkerCalls
+from flowfabric.worker.children import (
+    BoundCall,
+    Call,
+    Callee,
+    Child,
+    Children,
+    ChildTerms,
+    OnParentEnd,
+)
+from flowfabric.worker.durations import Duration, instant_ms, milliseconds, optional_ms
 from flowfabric.worker.output import StreamMode, frame_of
 from flowfabric.worker.session import Session
 from flowfabric.worker.spending import Reservation, Spending
-from flowfabric.worker.steps import StepPolicy, Steps
+from flowfabric.worker.steps import StepOptions, StepPolicy, run_step
 from flowfabric.worker.waits import Decision, PendingWaitpoint, Signal, Waits, typed
 
 P = ParamSpec("P")
@@ -68,7 +77,6 @@ class Context:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._steps = Steps(session)
         self._waits = Waits(session)
         self._spending = Spending(session)
         self._children = Children(session)
@@ -81,9 +89,7 @@ class Context:
         name: str,
         fn: Callable[..., Awaitable[T]],
         *args: Any,
-        retries: int = 0,
-        timeout: Duration | None = None,
-        as_: Any = None,
+        **options: Unpack[StepOptions],
     ) -> T: ...
 
     @overload
@@ -92,9 +98,7 @@ class Context:
         name: str,
         fn: Callable[..., T],
         *args: Any,
-        retries: int = 0,
-        timeout: Duration | None = None,
-        as_: Any = None,
+        **options: Unpack[StepOptions],
     ) -> T: ...
 
     async def step(
@@ -102,13 +106,13 @@ class Context:
         name: str,
         fn: Callable[..., Any],
         *args: Any,
-        retries: int = 0,
-        timeout: Duration | None = None,
-        as_: Any = None,
+        **options: Unpack[StepOptions],
     ) -> Any:
-        """Run `fn` once and keep its value; a kept step is never run again. Functions that block
-        run in a thread. `as_` names the value's type where `fn` does not."""
-        return await self._steps.run(name, fn, args, StepPolicy(retries, timeout, as_))
+        """Run `fn` once and keep its value; a kept step is never run again. So is a failure that
+        you catch: once the handler goes on with something else, the step fails the same way each
+        time. Functions that block run in a thread. `as_` names the value's type where `fn` does
+        not."""
+        return await run_step(self._session, name, fn, args, StepPolicy(**options))
 
     async def sleep(self, duration: Duration) -> None:
         """Continue after this long; the end is fixed by the first call."""
@@ -212,36 +216,64 @@ class Context:
             ttl_ms = 0 if ttl is None else milliseconds(ttl, "ttl")
             frame = msgspec.structs.replace(frame, mode=mode, ttl_ms=ttl_ms)
         self._session.check()
+        await self._session.begin_effect()
         await self._session.under_lease(self._session.output.put(frame))
 
     async def summary(self, patch: Mapping[str, Any]) -> None:
         """Merge a JSON patch into the attempt's rolling document."""
         frame = frame_of(patch, "summary")
         self._session.check()
+        await self._session.begin_effect()
         await self._session.under_lease(
             self._session.output.put(msgspec.structs.replace(frame, mode="summary"))
         )
 
     def progress(self, pct: int | None = None, message: str | None = None) -> None:
-        """Reported with the next renewal of the lease."""
-        if pct is not None and not 0 <= pct <= 100:
-            raise ConfigError(f"pct: expected 0..100, got {pct}")
+        """Report how far the work is. What is left out stays as it was told before; it is written
+        at most once a second, and what is left before the attempt ends or pauses."""
         self._session.check()
-        self._session.progress = (pct, message)
+        self._session.progress.report(pct, message)
 
     # ---- children and upstreams
 
-    async def submit(self, task: Callee[P, R], *args: P.args, **kwargs: P.kwargs) -> Child[R]:
-        """Start a child; a repeat finds the same one."""
-        return await self._children.submit(task.bind(*args, **kwargs))
+    @overload
+    async def submit(self, task: Callee[P, R], *args: P.args, **kwargs: P.kwargs) -> Child[R]: ...
 
-    def call(self, task: Callee[P, R], *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A child's result, or its failure; the parent frees its worker until then."""
-        return Call(self._children, task.bind(*args, **kwargs))
+    @overload
+    async def submit(
+        self, task: Callee[..., R], *args: Any, on_parent_end: OnParentEnd, **kwargs: Any
+    ) -> Child[R]: ...
 
-    async def gather(self, *calls: Call[R]) -> list[R]:
-        """The results of several children that run at the same time."""
-        return await self._children.gather(calls)
+    async def submit(self, task: Callee[..., R], *args: Any, **kwargs: Any) -> Child[R]:
+        """Start a child; a repeat finds the same one. It is cancelled when this execution ends
+        otherwise than completed, unless `on_parent_end="leave"`. An option whose name is a
+        parameter of the task is an argument."""
+        on_parent_end = _option(task, kwargs, "on_parent_end", "cancel")
+        if on_parent_end not in ("cancel", "leave"):
+            raise ConfigError(f"on_parent_end: expected 'cancel' or 'leave', got {on_parent_end!r}")
+        bound = task.bind(*args, **kwargs)
+        return await self._children.submit(bound, ChildTerms(on_parent_end))
+
+    @overload
+    def call(self, task: Callee[P, R], *args: P.args, **kwargs: P.kwargs) -> Call[R]: ...
+
+    @overload
+    def call(
+        self, task: Callee[..., R], *args: Any, timeout: Duration | None, **kwargs: Any
+    ) -> Call[R]: ...
+
+    def call(self, task: Callee[..., R], *args: Any, **kwargs: Any) -> Call[R]:
+        """A child's result, or its failure; the parent frees its worker until then. At the
+        `timeout` the child is ended, and `CallTimeout` is raised."""
+        timeout_ms = optional_ms(_option(task, kwargs, "timeout", None))
+        terms = ChildTerms(timeout_ms=timeout_ms)
+        return Call(self._children, task.bind(*args, **kwargs), terms)
+
+    async def gather(self, *items: Awaitable[R] | BoundCall[R]) -> list[R]:
+        """The results of calls of this context that run at the same time, in order: steps, waits,
+        children, and children bound by `task.bind(...)`. The first failure in order is raised when
+        all have ended."""
+        return await self._children.gather(items)
 
     async def upstreams(self) -> tuple[Upstream, ...]:
         """Who feeds this member of a flow, and how they ended."""
@@ -260,10 +292,7 @@ class Context:
         found = chosen(await self.upstreams(), name)
         if found is None:
             raise NotFound(f"upstream: no input named {name!r} has a result")
-        body = found.result
-        if found.result_deferred:
-            (ended,) = await self._session.calls.ended([found.execution_id])
-            body = ended.result if ended else None
+        body = await upstream_result(found, self._session.calls)
         return codecs.decode(body, found.result_encoding, Any if as_ is None else as_)
 
     # ---- about the work
@@ -278,6 +307,12 @@ class Context:
     def lease_lost(self) -> asyncio.Event:
         """Set when the lease is lost: `await ctx.lease_lost.wait()`."""
         return self._session.lost
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the execution was cancelled or its lease was taken: a function that blocks
+        looks at it from time to time, and returns. What it returns is ignored then."""
+        return self._session.is_released or self._session.is_cancelled
 
     @property
     def info(self) -> TaskInfo:
@@ -325,6 +360,10 @@ class SyncContext:
         return blocking
 
 
+def _option(task: Callee[..., Any], kwargs: dict[str, Any], name: str, default: Any) -> Any:
+    return kwargs.pop(name, default) if not task.takes(name) else default
+
+
 def _is_inside(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether this very code is run by the loop, and would wait for itself."""
     try:
@@ -337,6 +376,14 @@ def chosen(upstreams: tuple[Upstream, ...], name: str) -> Upstream | None:
     """Of several inputs of one name the one that was satisfied first."""
     named = [one for one in upstreams if one.data_ref == name and one.satisfied_at]
     return min(named, key=lambda one: (one.satisfied_at, one.edge_id), default=None)
+
+
+async def upstream_result(upstream: Upstream, calls: WorkerCalls) -> bytes | None:
+    """The result of an upstream member, which may have been too large to come with the claim."""
+    if not upstream.result_deferred:
+        return upstream.result
+    (ended,) = await calls.ended([upstream.execution_id])
+    return ended.result if ended else None
 
 
 def _named(signals: list[Signal[Any]], name: str) -> Signal[Any]:

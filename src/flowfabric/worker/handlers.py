@@ -16,7 +16,14 @@ from flowfabric.operations.workers import Claim
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.codecs import REFERRING
-from flowfabric.worker.context import Context, SyncContext, TaskInfo, chosen, info_of
+from flowfabric.worker.context import (
+    Context,
+    SyncContext,
+    TaskInfo,
+    chosen,
+    info_of,
+    upstream_result,
+)
 from flowfabric.worker.resources import Resources
 from flowfabric.worker.session import Session
 from flowfabric.worker.signatures import Signature
@@ -24,6 +31,8 @@ from flowfabric.worker.signatures import Signature
 T = TypeVar("T")
 
 _Source = Literal["payload", "bytes", "data"]
+# The handler of this name runs what no other one does.
+EVERY_KIND: Final = "*"
 _CONTEXTS: Final = (Context, SyncContext)
 
 
@@ -36,7 +45,7 @@ class _From(msgspec.Struct, frozen=True):
 Payload = Annotated[T, _From("payload")]
 """A parameter that is given the decoded payload."""
 PayloadBytes = Annotated[bytes, _From("bytes")]
-"""A parameter that is given the payload as it came."""
+"""A parameter that is given the payload as undecoded bytes."""
 Data = Annotated[T, _From("data")]
 """A parameter that is given the worker's resource of that type."""
 
@@ -76,8 +85,36 @@ class Handler:
         return SyncContext(context, asyncio.get_running_loop())
 
 
+class Handlers:
+    """Which function runs which kind. A program may add more while workers run."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[str, Handler] = {}
+        self._watchers: list[Callable[[], object]] = []
+
+    def add(self, handler: Handler) -> None:
+        if handler.kind in self._by_kind:
+            raise ConfigError(f"task.{handler.kind}: the name is taken on this fabric")
+        self._by_kind[handler.kind] = handler
+        for changed in list(self._watchers):
+            changed()
+
+    def of(self, kind: str) -> Handler | None:
+        return self._by_kind.get(kind) or self._by_kind.get(EVERY_KIND)
+
+    @property
+    def kinds(self) -> tuple[str, ...] | None:
+        """All of them in order; None when there is a handler for every kind."""
+        return None if EVERY_KIND in self._by_kind else tuple(sorted(self._by_kind))
+
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None]:
+        """Call it after every change, until the answer is called."""
+        self._watchers.append(changed)
+        return partial(self._watchers.remove, changed)
+
+
 class TaskHandler(Handler):
-    """A task: perhaps a context, then parameters that are all part of the payload."""
+    """A task: its first parameter may be the context, all others come from the payload."""
 
     def __init__(self, kind: str, function: Callable[..., Any]) -> None:
         super().__init__(kind, function)
@@ -143,8 +180,8 @@ class ExtractingHandler(Handler):
 
 async def in_thread(threads: Executor, function: Callable[[], Any]) -> Any:
     """A thread cannot be cancelled: the caller waits until it returns, also when cancelled."""
-    within = copy_context()
-    running = asyncio.get_running_loop().run_in_executor(threads, within.run, function)
+    context = copy_context()
+    running = asyncio.get_running_loop().run_in_executor(threads, context.run, function)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
@@ -152,7 +189,7 @@ async def in_thread(threads: Executor, function: Callable[[], Any]) -> Any:
             # Cancelled again, by a lost lease after a timeout for example.
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([running])
-        # Marks its exception as seen: the caller gets the cancellation.
+        # Retrieved, or asyncio would log it; the caller gets the cancellation.
         running.exception()
         raise
 
@@ -182,13 +219,9 @@ async def _upstream_values(claim: Claim, calls: WorkerCalls) -> Mapping[str, obj
     values: dict[str, object] = {}
     for name in {one.data_ref for one in upstreams if one.data_ref}:
         found = chosen(upstreams, name)
-        if found is None:
-            continue
-        body = found.result
-        if found.result_deferred:
-            (ended,) = await calls.ended([found.execution_id])
-            body = ended.result if ended else None
-        values[name] = codecs.decode(body, found.result_encoding or codecs.JSON)
+        if found is not None:
+            body = await upstream_result(found, calls)
+            values[name] = codecs.decode(body, found.result_encoding or codecs.JSON)
     return values
 
 

@@ -5,8 +5,17 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from flowfabric.config.processes import is_gone
+from flowfabric.core.processes import parse_process
 from flowfabric.errors import FlowFabricError
-from flowfabric.operations.workers import NotRegistered, Registration, Renewal, Renewed
+from flowfabric.operations.workers import (
+    LeasesEnded,
+    Neighbour,
+    NotRegistered,
+    Registration,
+    Renewal,
+    Renewed,
+)
 from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.calls import WorkerCalls, fence_of
 from flowfabric.worker.session import LEASE_IS_GONE
@@ -66,9 +75,15 @@ class Renewals:
 
     async def renew(self) -> None:
         """One round; without work it is only the worker's heartbeat."""
-        attempts = [attempt for attempt in self._attempts() if not attempt.session.is_released]
+        attempts = self.held()
         if not attempts:
             await self._beat()
+        await self.renew_these(attempts)
+
+    def held(self) -> list[ClaimedAttempt]:
+        return [attempt for attempt in self._attempts() if not attempt.session.is_released]
+
+    async def renew_these(self, attempts: list[ClaimedAttempt]) -> None:
         for start in range(0, len(attempts), _MOST):
             await self._renew(attempts[start : start + _MOST])
 
@@ -82,16 +97,21 @@ class Renewals:
         if isinstance(beat, NotRegistered):
             await self._register()
 
+    async def register(self, worker: Registration) -> None:
+        """Say what has changed about the worker."""
+        self._worker = worker
+        await self._register()
+
     async def _register(self) -> None:
         try:
-            await self._calls.register_worker(self._worker)
+            await register(self._calls, self._worker)
         except FlowFabricError as fault:
             _log.warning("the worker is not registered: %s", fault)
 
     async def _renew(self, attempts: list[ClaimedAttempt]) -> None:
         answers: list[Renewed | FlowFabricError]
         try:
-            answers = await self._renewed([_renewal(attempt) for attempt in attempts])
+            answers = await self._renewed([Renewal(**fence_of(one.claim)) for one in attempts])
         except FlowFabricError as fault:
             _log.warning("renewing %d leases failed: %s", len(attempts), fault)
             answers = [fault] * len(attempts)
@@ -123,7 +143,21 @@ class Renewals:
             _log.warning("%s: the lease was not renewed: %s", attempt.execution_id, answer)
 
 
-def _renewal(attempt: ClaimedAttempt) -> Renewal:
-    progress, attempt.session.progress = attempt.session.progress, None
-    percent, message = progress or (None, None)
-    return Renewal(**fence_of(attempt.claim), progress_pct=percent, progress_message=message)
+async def register(calls: WorkerCalls, worker: Registration) -> None:
+    """Register a worker, and end the leases of those that were killed at the same place."""
+    registered = await calls.register_worker(worker)
+    gone = [one.worker_instance_id for one in registered.neighbours if _is_gone(one)]
+    if not gone:
+        return
+    try:
+        done = await calls.report_gone(worker.worker_instance_id, gone, worker.namespace)
+    except FlowFabricError as fault:
+        _log.warning("leases of %d workers that were killed run out later: %s", len(gone), fault)
+        return
+    if isinstance(done, LeasesEnded):
+        _log.info("took over %d leases of %d workers that were killed", done.leases, len(gone))
+
+
+def _is_gone(neighbour: Neighbour) -> bool:
+    process = parse_process(neighbour.process)
+    return process is not None and is_gone(process)

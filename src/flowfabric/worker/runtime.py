@@ -1,37 +1,51 @@
-"""The worker: claims what it can run, runs it, keeps its leases, reports what became of it."""
+"""The worker: claims what it can run, runs it, renews its leases, reports the outcomes."""
 
 import asyncio
 import logging
 import random
 import signal
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
 
 from flowfabric.errors import FlowFabricError
-from flowfabric.operations.workers import Claim, ClaimOrder, Delay, Finish, FinishReply
+from flowfabric.operations.workers import (
+    Claim,
+    ClaimOrder,
+    Delay,
+    Fail,
+    Finish,
+    FinishReply,
+)
 from flowfabric.worker.answers import unacceptable
-from flowfabric.worker.attempts import CANCEL_GRACE_S, ClaimedAttempt, HandlerRunner
+from flowfabric.worker.attempts import CANCEL_GRACE_S, ClaimedAttempt, HandlerRunner, log_failure
+from flowfabric.worker.batching import MOST_ITEMS, Batching
 from flowfabric.worker.calls import WorkerCalls, finish_of
-from flowfabric.worker.handlers import Handler, HandlerEnvironment
-from flowfabric.worker.renewals import Renewals
-from flowfabric.worker.reporting import MOST_FINISHED, Ending, Reporting
+from flowfabric.worker.handlers import HandlerEnvironment, Handlers
+from flowfabric.worker.renewals import Renewals, register
 from flowfabric.worker.resources import Resources
 from flowfabric.worker.session import BACKOFF, LEASE_IS_GONE, Session
 from flowfabric.worker.telemetry import WorkSpans
-from flowfabric.worker.worker_options import WorkerOptions, checked, claim_order, registration_of
+from flowfabric.worker.watching import Watching
+from flowfabric.worker.worker_options import (
+    ClaimSize,
+    WorkerOptions,
+    checked,
+    claim_order,
+    registration_of,
+)
 
 _log = logging.getLogger("flowfabric.worker")
 
-_LEAST_ASKED: Final = 8
-_MOST_ASKED: Final = 64
 _WAIT_MS: Final = 20_000
 _WARN_EVERY_S: Final = 30.0
 # Work shorter than this on average is prefetched: a round trip would take longer than it does.
 _SHORT_S: Final = 0.05
 _LAST_S: Final = 0.5
+
+Ending = tuple[ClaimedAttempt, Finish]
 
 
 class Worker:
@@ -40,27 +54,27 @@ class Worker:
     def __init__(
         self,
         connect: Callable[[], Awaitable[WorkerCalls]],
-        handlers: Mapping[str, Handler],
+        handlers: Handlers,
         options: WorkerOptions,
     ) -> None:
         self.options = checked(options)
         self._connect = connect
         self._handlers = handlers
         self._resources = Resources(options.resources)
-        self._registration = registration_of(self.options)
+        self._kinds = handlers.kinds
         self._lanes = deque(self.options.lanes)
         # Every lease by its id, and those of them that wait for a place to run.
         self._attempts: dict[str, ClaimedAttempt] = {}
         self._prefetched: deque[ClaimedAttempt] = deque()
         self._running = 0
         self._asked = 0
-        # How long work takes on average, as far as is known.
-        self._pace = _SHORT_S
-        self._appetite = _LEAST_ASKED
-        # Whether the last answer had less than was asked for.
-        self._is_slack = False
+        self._average_s = _SHORT_S
+        self._claim_size = ClaimSize()
         self._has_room = asyncio.Event()
         self._is_stopping = False
+        # Whether a claim is in flight, and what tells the engine of new handlers.
+        self._is_waiting = False
+        self._registering: set[asyncio.Task[None]] = set()
         self._hurry = asyncio.Event()
         self._is_over = asyncio.Event()
         self._has_started = False
@@ -107,21 +121,28 @@ class Worker:
             return
         self._calls = await self._connect()
         self._threads = ThreadPoolExecutor(self.options.concurrency, "flowfabric")
+        # Apart from those of the handlers: a handler that blocks waits for its steps.
+        self._step_threads = ThreadPoolExecutor(self.options.concurrency, "flowfabric-step")
         environment = HandlerEnvironment(self._calls, self._resources, self._threads)
         self._spans = WorkSpans()
         runner = HandlerRunner(self._handlers, environment, self.options.middleware)
         self._perform = self._spans.attempts(runner.finish_of)
         self._send_finishes = self._spans.reports(self._call_finish)
         self._loop = asyncio.get_running_loop()
-        self._reporting = Reporting(self._finish, self._has_room.set)
-        await self._calls.register_worker(self._registration)
+        self._reporting = Batching[Ending](self._finish, self._has_room.set)
+        self._kinds = self._handlers.kinds
+        self._unwatch = self._handlers.watch(self._learn_kinds)
+        registration = registration_of(self.options, self._kinds)
+        await register(self._calls, registration)
         self._renewals = Renewals(
             self._calls,
-            self._registration,
+            registration,
             self.options.lease_ms,
             lambda: list(self._attempts.values()),
         )
         self._renewing = asyncio.ensure_future(self._renewals.run())
+        watching = Watching(self._calls, registration, self._renewals)
+        self._watching = asyncio.ensure_future(watching.run())
         self._claiming = asyncio.ensure_future(self._claim_forever())
         self._claiming.add_done_callback(self._claimed_last)
         self._has_started = True
@@ -132,6 +153,7 @@ class Worker:
             await self._is_over.wait() if self._has_started else None
             return
         self._is_stopping = True
+        self._unwatch()
         self._claiming.cancel()
         await asyncio.wait([self._claiming])
         while self._prefetched:
@@ -139,7 +161,7 @@ class Worker:
             self._end(attempt, finish_of(attempt.claim, Delay(for_ms=0)))
         if not await self._drained():
             await self._cut_short()
-        left = [self._renewing, *self._reporting.in_flight]
+        left = [self._renewing, self._watching, *self._reporting.in_flight, *self._registering]
         for task in left:
             task.cancel()
         await asyncio.wait(left)
@@ -150,12 +172,13 @@ class Worker:
         try:
             await self._calls.leave(self.options.instance_id, "stopped", self.options.namespace)
         except FlowFabricError as fault:
-            _log.warning("not taken off the list of workers: %s", fault)
+            _log.warning("the worker could not take itself off the list of workers: %s", fault)
         await self._resources.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._step_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def _drained(self) -> bool:
-        """Whether everything held was finished in the time it has, unless that is cut short."""
+        """Whether all attempts were reported within the drain, which a second signal ends."""
         waits = [
             asyncio.ensure_future(self._quiet(self.options.drain_s)),
             asyncio.ensure_future(self._hurry.wait()),
@@ -167,7 +190,7 @@ class Worker:
         return not self._attempts
 
     async def _quiet(self, seconds: float) -> bool:
-        """Whether everything held was finished in time."""
+        """Whether all attempts were reported in time."""
         end = self._loop.time() + seconds
         while self._attempts:
             self._has_room.clear()
@@ -204,17 +227,17 @@ class Worker:
     def _room(self) -> int:
         ahead = self.options.prefetch
         if ahead is None:
-            ahead = 2 * self.options.concurrency if self._pace < _SHORT_S else 0
+            ahead = 2 * self.options.concurrency if self._average_s < _SHORT_S else 0
         return self.options.concurrency + ahead - len(self._attempts) - self._asked
 
     async def _claim_forever(self) -> None:
         failures, warned_at = 0, -_WARN_EVERY_S
         while True:
-            n = min(self._room(), self._appetite)
+            n = min(self._room(), self._claim_size.most)
             # A report claims too: while one is in flight only a larger claim is worth a call, and
             # none after an answer with less than was asked for.
-            is_enough = n < self._appetite or self._is_slack
-            if n <= 0 or (self._reporting.in_flight and is_enough):
+            is_enough = n < self._claim_size.most or self._claim_size.was_short
+            if self._kinds == () or n <= 0 or (self._reporting.in_flight and is_enough):
                 self._has_room.clear()
                 await self._has_room.wait()
                 continue
@@ -231,17 +254,39 @@ class Worker:
                 await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
 
     async def _claim(self, n: int) -> None:
+        order = claim_order(self.options, self._lanes, n, _WAIT_MS, self._kinds)
         self._asked += n
+        self._is_waiting = True
         try:
-            reply = await self._calls.claim(claim_order(self.options, self._lanes, n, _WAIT_MS))
+            reply = await self._calls.claim(order)
+        except asyncio.CancelledError:
+            # Because there are more handlers now, unless the worker stops.
+            if order.kinds == self._kinds or self._claiming.uncancel():
+                raise
+            return
         finally:
+            self._is_waiting = False
             self._asked -= n
         claims = reply.items if reply else []
-        self._learn(n, len(claims))
+        self._claim_size.learn(n, len(claims))
         self._accept(claims)
-        if self._is_slack:
-            # What has come begins before anything else is done.
+        if self._claim_size.was_short:
+            # The new attempts begin before anything else is done.
             await asyncio.sleep(0)
+
+    def _learn_kinds(self) -> None:
+        """Handlers were added: whoever looks at the workers is told, and the waiting claim, which
+        does not know of them, gives way to another one."""
+        if self._handlers.kinds == self._kinds:
+            return
+        self._kinds = self._handlers.kinds
+        registration = registration_of(self.options, self._kinds)
+        registering = self._loop.create_task(self._renewals.register(registration))
+        self._registering.add(registering)
+        registering.add_done_callback(self._registering.discard)
+        if self._is_waiting and not self._claiming.cancelling():
+            self._claiming.cancel()
+        self._has_room.set()
 
     def _claimed_last(self, claiming: "asyncio.Task[None]") -> None:
         """Claiming ended: on purpose, or by an error that no retry can help."""
@@ -250,17 +295,11 @@ class Worker:
             _log.error("claiming ended: %s", self._fault)
             self._is_over.set()
 
-    def _learn(self, asked: int, got: int) -> None:
-        """A large claim costs even when there is little work: it grows only after a full answer."""
-        self._is_slack = got < asked
-        if got >= asked:
-            self._appetite = min(_MOST_ASKED, max(self._appetite, 2 * got))
-        elif got < self._appetite // 4:
-            self._appetite = max(_LEAST_ASKED, self._appetite // 2)
-
     def _accept(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
-            session = Session(claim, self._calls, self.options.monotonic, self._renewals.renew)
+            session = Session(
+                claim, self._calls, self.options.monotonic, self._renewals.renew, self._step_threads
+            )
             attempt = ClaimedAttempt(claim, session)
             self._attempts[claim.lease_id] = attempt
             self._spans.claimed(attempt)
@@ -286,7 +325,7 @@ class Worker:
         finally:
             self._running -= 1
             took = self._loop.time() - attempt.started_at
-            self._pace += (took - self._pace) / 8
+            self._average_s += (took - self._average_s) / 8
             if finish is not None:
                 self._end(attempt, finish)
             else:
@@ -296,9 +335,8 @@ class Worker:
     # ---- finishing
 
     def _end(self, attempt: ClaimedAttempt, finish: Finish) -> None:
-        if attempt.claim.lease_id not in self._attempts:
-            return
-        self._reporting.put(attempt, finish)
+        if attempt.claim.lease_id in self._attempts:
+            self._reporting.put((attempt, finish))
 
     def _forget(self, attempt: ClaimedAttempt) -> None:
         self._attempts.pop(attempt.claim.lease_id, None)
@@ -324,17 +362,23 @@ class Worker:
             batch = [(attempt, finish) for attempt, finish in batch if not self._is_lost(attempt)]
 
     async def _report(self, batch: list[Ending]) -> None:
-        n = min(self._room() + len(batch), max(self._appetite, len(batch)), MOST_FINISHED)
+        n = min(self._room() + len(batch), max(self._claim_size.most, len(batch)), MOST_ITEMS)
         is_claiming = n > 0 and not self._is_stopping
-        order = claim_order(self.options, self._lanes, n) if is_claiming else None
+        order = self._order(n) if is_claiming else None
         self._asked += n if order else 0
         try:
             reply = await self._send_finishes(batch, order)
         finally:
             self._asked -= n if order else 0
         if order is not None:
-            self._learn(n, len(reply.claimed))
+            self._claim_size.learn(n, len(reply.claimed))
         self._answered(batch, reply)
+
+    def _order(self, n: int) -> ClaimOrder | None:
+        """What to claim along with a report; nothing while there is no handler."""
+        if self._kinds == ():
+            return None
+        return claim_order(self.options, self._lanes, n, kinds=self._kinds)
 
     async def _call_finish(self, batch: Sequence[Ending], order: ClaimOrder | None) -> FinishReply:
         return await self._calls.finish([finish for _, finish in batch], order)
@@ -368,6 +412,8 @@ class Worker:
                     continue
                 level = logging.INFO if isinstance(answer, LEASE_IS_GONE) else logging.ERROR
                 _log.log(level, "%s was not finished: %s", attempt.execution_id, answer)
+            elif isinstance(finish.outcome, Fail):
+                log_failure(attempt, finish.outcome, answer)
             attempt.session.release()
             self._attempts.pop(attempt.claim.lease_id, None)
         if self._is_stopping:

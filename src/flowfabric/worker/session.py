@@ -5,6 +5,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Executor
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
@@ -25,10 +26,12 @@ from flowfabric.errors import (
     StreamClosed,
     TransportError,
 )
-from flowfabric.operations.attempts import Appended, NewEntries, NewEntry, NewFrame, Output
+from flowfabric.operations.attempts import Appended, Kept, NewEntry, NewFrame, Output, Progress
 from flowfabric.operations.workers import Claim, Delay, WaitChildren
-from flowfabric.worker.calls import WorkerCalls, fence_of, only
+from flowfabric.worker.calls import WorkerCalls, all_of, fence_of, only
+from flowfabric.worker.failures import FAILED, Failures, KeptFailure, read_failure
 from flowfabric.worker.output import FrameSender, is_in_step
+from flowfabric.worker.progress import ProgressSender, ProgressUpdate
 
 T = TypeVar("T")
 
@@ -91,12 +94,16 @@ class Session:
         calls: WorkerCalls,
         monotonic: Callable[[], float] = time.monotonic,
         renew: Callable[[], Awaitable[None]] | None = None,
+        threads: Executor | None = None,
     ) -> None:
+        """`threads` run the steps that block."""
         self.claim = claim
+        self.threads = threads
         self.calls = calls
         self._renew = renew
-        self.progress: tuple[int | None, str | None] | None = None
         self.is_released = False
+        # Whether the worker, not the handler, cancelled what runs.
+        self.is_cancelled = False
         self.pausing: Paused | None = None
         self._monotonic = monotonic
         self._began = monotonic()
@@ -111,12 +118,32 @@ class Session:
         return FrameSender(partial(_append_with_retries, self.calls, self.claim))
 
     @cached_property
+    def progress(self) -> ProgressSender:
+        return ProgressSender(self._send_progress)
+
+    async def _send_progress(self, update: ProgressUpdate) -> None:
+        fence = fence_of(self.claim)
+        new = Progress(**fence, progress_pct=update.pct, progress_message=update.message)
+        try:
+            await self.calls.report_progress(new)
+        except LEASE_IS_GONE:
+            self.lose()
+
+    async def flush_progress(self) -> None:
+        if "progress" in vars(self) and not self.is_released:
+            await self.progress.flush()
+
+    @cached_property
     def lost(self) -> asyncio.Event:
         return asyncio.Event()
 
     @cached_property
     def _recorded(self) -> dict[tuple[str, int], JournalEntry]:
         return {}
+
+    @cached_property
+    def step_failures(self) -> Failures:
+        return Failures(self._append_failures)
 
     @cached_property
     def _uses(self) -> Counter[str]:
@@ -188,31 +215,73 @@ class Session:
         time."""
         self.check()
         self._uses[name] += 1
+        if "step_failures" in vars(self):
+            self.step_failures.go_on(name)
         return JournalKey(name, self._uses[name])
 
     def recorded(self, key: JournalKey, digest: str, call: str) -> Recorded | None:
-        """What was recorded under the key before; a record of another call is an error."""
+        """What was recorded under the key before; a recorded failure is raised, and a record of
+        another call is an error."""
+        if not self._recorded:
+            return None
+        self.raise_recorded(key, digest, call)
         entry = self._recorded.get((key.name, key.seq))
         if entry is None:
             return None
         found = _read(entry.outcome)
-        if entry.digest != digest:
-            raise Nondeterminism(
-                f"{key}: recorded {found.call}, now {call}; "
-                "a handler must make the same calls in the same order each time it is entered",
-                recorded=found.call,
-                given=call,
-            )
+        self._require_same_call(key, entry, digest, found.call, call)
         self.output.skip(found.frames)
         return found
 
+    def raise_recorded(self, key: JournalKey, digest: str, call: str) -> None:
+        """Raise the failure that was recorded under the key, if one was."""
+        entry = self._recorded.get((FAILED + key.name, key.seq))
+        if entry is not None:
+            found = read_failure(entry.outcome)
+            self._require_same_call(key, entry, digest, found.call, call)
+            self.output.skip(found.frames)
+            raise self.step_failures.met(found)
+
+    def _require_same_call(
+        self, key: JournalKey, entry: JournalEntry, digest: str, before: str, now: str
+    ) -> None:
+        if entry.digest != digest:
+            raise Nondeterminism(
+                f"{key}: recorded {before}, now {now}; "
+                "a handler must make the same calls in the same order each time it is entered",
+                recorded=before,
+                given=now,
+            )
+
     async def record(self, key: JournalKey, digest: str, outcome: Recorded) -> Recorded:
         """Record an outcome; returns the one that counts, which may be an earlier record."""
-        entry = NewEntry(key.name, key.seq, digest, _write(outcome))
-        new = NewEntries(**fence_of(self.claim), entries=(entry,))
-        kept = only(await self.call(lambda: self.calls.append_journal(new)))
+        entry = JournalEntry(key.name, key.seq, digest, _write(outcome))
+        (kept,) = await self._append_journal((entry,))
         self._recorded[key.name, key.seq] = entry
         return outcome if kept.stored else _read(kept.outcome or b"")
+
+    async def begin_effect(self) -> None:
+        """Record the failures so far, because something is done upon them."""
+        if "step_failures" in vars(self):
+            await self.step_failures.save()
+
+    async def _append_failures(self, entries: Sequence[JournalEntry]) -> None:
+        # Their output is stored first, as that of a step that succeeded.
+        await self.under_lease(self.output.flush())
+        await self._append_journal(entries)
+
+    async def _append_journal(self, entries: Sequence[JournalEntry]) -> list[Kept]:
+        held = fence_of(self.claim)
+        items = [NewEntry(**held, entry=one) for one in entries]
+
+        async def append() -> list[Kept]:
+            return all_of(await self.calls.append_journal(items))
+
+        return await self.call(append)
+
+    def recorded_failure(self, fault: BaseException) -> KeptFailure | None:
+        """The recorded failure that ends the handler, so that a retry could only meet it again."""
+        return self.step_failures.recorded_in(fault) if "step_failures" in vars(self) else None
 
     # ---- the lease
 
@@ -251,7 +320,9 @@ class Session:
             raise ConfigError("a step cannot wait: sleep, wait_for and call belong outside of it")
         while self._steps_in_flight:
             await asyncio.wait(set(self._steps_in_flight))
+        await self.begin_effect()
         await self.under_lease(self.output.flush())
+        await self.flush_progress()
 
     @property
     def is_putting_out(self) -> bool:

@@ -22,11 +22,6 @@ class UpstreamValue(msgspec.Struct, frozen=True):
     name: str
 
 
-class Encoded(msgspec.Struct, frozen=True):
-    body: bytes
-    encoding: str
-
-
 class Signature:
     """The parameters of a function, but for the leading ones that the worker itself provides."""
 
@@ -51,21 +46,25 @@ class Signature:
             name = self._function.__qualname__
             raise ConfigError(f"task.{name}: an annotation cannot be resolved: {fault}") from fault
 
+    def takes(self, name: str) -> bool:
+        return name in self._names
+
     @property
     def result_type(self) -> Any:
         return self.hints.get("return", Any)
 
-    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Encoded:
-        """The payload of a call: an object by parameter names, or the only bytes themselves."""
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, str]:
+        """The payload of a call and its encoding: an object by parameter names, or the only bytes
+        themselves."""
         named = self._named(args, kwargs)
         if self._is_raw and len(named) == 1:
             (value,) = named.values()
             if isinstance(value, bytes | bytearray | memoryview):
-                return Encoded(bytes(value), RAW)
+                return bytes(value), RAW
         if any(map(_refers, named.values())):
             tagged = {name: _with_references(value) for name, value in named.items()}
-            return Encoded(self._json(tagged), REFERRING)
-        return Encoded(self._json(named), JSON)
+            return self._json(tagged), REFERRING
+        return self._json(named), JSON
 
     def _json(self, named: dict[str, Any]) -> bytes:
         try:

@@ -13,7 +13,7 @@ from flowfabric.operations.budgets import HardBreach, NewReservation, Usage
 from flowfabric.worker.calls import fence_of, spend
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.session import JournalKey, Paused, Recorded, Session
-from flowfabric.worker.steps import describe, journaled, recorded
+from flowfabric.worker.steps import describe, journaled, kept_failures, recorded
 
 T = TypeVar("T")
 
@@ -38,10 +38,10 @@ class Spending:
             if usage.attempt_failed:
                 session.lose()
                 raise Paused
-            return msgspec.Raw(encode(usage))
+            return msgspec.Raw(encode(_judged(usage)))
 
         found = await journaled(session, "ff.spend", "spend", (budget_id,), report_usage)
-        return _judged(_usage_in(found))
+        return _usage_in(found)
 
     def reserve(
         self, budget: str | None, ttl: Duration, amounts: Mapping[str, int]
@@ -65,7 +65,7 @@ class Spending:
 
     def _dedup_key(self, key: JournalKey) -> str:
         claim = self._session.claim
-        return f"{claim.execution_id}/{claim.replay_count}/{key.name}/{key.seq}"
+        return f"{claim.execution_id}/{claim.round}/{key.name}/{key.seq}"
 
 
 class Reservation:
@@ -88,7 +88,9 @@ class Reservation:
         if found is not None:
             self._committed = _usage_in(found)
             return self
-        _judged(await session.call(lambda: self._calls.reserve(self._budget_id, new)))
+        await session.begin_effect()
+        with kept_failures(session, self._key, self._digest, self._call_text):
+            _judged(await session.call(lambda: self._calls.reserve(self._budget_id, new)))
         return self
 
     async def commit(self, **amounts: int) -> Usage:

@@ -3,84 +3,180 @@
 import asyncio
 import hashlib
 import inspect
+import logging
 import random
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Final, TypedDict
 
 import msgspec
 
-from flowfabric.core.backoff import Backoff
-from flowfabric.errors import ConfigError
+from flowfabric.core.policy import ExponentialBackoff, FixedBackoff
+from flowfabric.core.retry import delay_ms
+from flowfabric.errors import ConfigError, Nondeterminism, StepTimeout
 from flowfabric.worker import codecs
 from flowfabric.worker.codecs import Unencodable
-from flowfabric.worker.durations import Duration, optional_seconds
+from flowfabric.worker.durations import Duration, milliseconds, optional_seconds
+from flowfabric.worker.failures import (
+    FailureRecord,
+    cancelled_record,
+    record_of,
+    retryable_of,
+)
 from flowfabric.worker.output import counting
 from flowfabric.worker.session import JournalKey, Recorded, Session
 
+_log = logging.getLogger("flowfabric.worker")
+
 RESERVED: Final = "ff."
-_NAME_BYTES: Final = 1024
+# With the prefix of a failure it is still a name that the journal takes.
+_NAME_BYTES: Final = 1000
 _MAX_TEXT: Final = 120
-_BACKOFF: Final = Backoff(0.05, 5.0)
+_BACKOFF: Final = ExponentialBackoff(50, 5_000, 2.0, True)
+
+
+class StepOptions(TypedDict, total=False):
+    """Options of a step as keywords."""
+
+    retries: int
+    backoff: FixedBackoff | ExponentialBackoff | Duration
+    retry_on: type[Exception] | tuple[type[Exception], ...]
+    timeout: Duration | None
+    as_: Any
 
 
 class StepPolicy(msgspec.Struct, frozen=True):
-    """How often a step is tried again within its attempt, and how long one try may take."""
+    """How often a step is tried again within its attempt, after which exceptions and when, and how
+    long one try may take."""
 
     retries: int = 0
+    backoff: FixedBackoff | ExponentialBackoff | Duration = _BACKOFF
+    retry_on: type[Exception] | tuple[type[Exception], ...] = Exception
     timeout: Duration | None = None
     as_: Any = None
 
-
-class Steps:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    async def run(
-        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], policy: StepPolicy
-    ) -> Any:
-        check_name(name)
-        session = self._session
-        key = session.next_key(name)
-        function = getattr(fn, "__qualname__", type(fn).__qualname__)
-        call, digest = describe(function.replace("<locals>.", ""), args)
-        type_ = policy.as_ if policy.as_ is not None else returns(fn)
-        found = session.recorded(key, digest, call)
-        if found is None:
-            if session.is_lease_over:
-                await session.confirm_lease()
-            found = await session.start_step(self._perform(fn, args, policy, call))
-            found = await session.start_step(session.record(key, digest, found))
-        return value_of(found, type_)
-
-    async def _perform(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], policy: StepPolicy, call: str
-    ) -> Recorded:
-        counted = counting()
-        value = await _tried(fn, args, policy)
-        # The output of a step must be stored before the step counts as done.
-        await self._session.under_lease(self._session.output.flush())
-        return recorded(call, value, counted[0])
+    def pause_s(self, failures: int) -> float:
+        """The pause before another try."""
+        if isinstance(self.backoff, FixedBackoff | ExponentialBackoff):
+            return delay_ms(self.backoff, failures - 1, random.random()) / 1000
+        return milliseconds(self.backoff, "backoff") / 1000
 
 
-async def _tried(fn: Callable[..., Any], args: tuple[Any, ...], policy: StepPolicy) -> Any:
-    seconds = optional_seconds(policy.timeout)
-    for failures in range(1, policy.retries + 2):
+class _StepRun:
+    """One run of a step: how often it was tried and how many frames it put out."""
+
+    __slots__ = ("frames", "threads", "tries")
+
+    def __init__(self, threads: Executor | None) -> None:
+        self.threads = threads
+        self.tries = 0
+        self.frames = [0]
+
+
+async def run_step(
+    session: Session, name: str, fn: Callable[..., Any], args: tuple[Any, ...], policy: StepPolicy
+) -> Any:
+    check_name(name)
+    key = session.next_key(name)
+    function = getattr(fn, "__qualname__", type(fn).__qualname__)
+    call, digest = describe(function.replace("<locals>.", ""), args)
+    type_ = policy.as_ if policy.as_ is not None else returns(fn)
+    found = session.recorded(key, digest, call)
+    if found is None:
+        await session.begin_effect()
+        if session.is_lease_over:
+            await session.confirm_lease()
+        run = _StepRun(session.threads)
+
+        async def perform() -> Recorded:
+            run.frames = counting()
+            value = await _tried(fn, args, policy, call, run)
+            # The output of a step must be stored before the step counts as done.
+            if session.is_putting_out:
+                await session.under_lease(session.output.flush())
+            return await session.record(key, digest, recorded(call, value, run.frames[0]))
+
         try:
-            async with asyncio.timeout(seconds):
-                return await called(fn, args)
-        except Exception:
-            if failures > policy.retries:
+            found = await session.start_step(perform())
+        except (Exception, asyncio.CancelledError) as fault:
+            record = _failure(session, fault, call, run)
+            if record is None:
                 raise
-            await asyncio.sleep(_BACKOFF.pause_s(failures, random.random()))
-    raise ConfigError(f"retries: expected 0 or more, got {policy.retries}")
+            raise session.step_failures.keep(key.name, key.seq, digest, record) from fault
+    return value_of(found, type_)
 
 
-async def called(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """The value of a function; one that blocks runs in a thread."""
+def _failure(
+    session: Session, fault: BaseException, call: str, run: _StepRun
+) -> FailureRecord | None:
+    """How a step failed; None for an end that is not its own."""
+    if isinstance(fault, asyncio.CancelledError):
+        is_foreign = session.is_cancelled or session.is_released
+        return None if is_foreign else cancelled_record(call, run.frames[0])
+    if isinstance(fault, Exception) and not isinstance(fault, Nondeterminism):
+        return record_of(fault, call, run.tries, run.frames[0])
+    return None
+
+
+async def _tried(
+    fn: Callable[..., Any], args: tuple[Any, ...], policy: StepPolicy, call: str, run: _StepRun
+) -> Any:
+    seconds = optional_seconds(policy.timeout)
+    if policy.retries < 0:
+        raise ConfigError(f"retries: expected 0 or more, got {policy.retries}")
+    while True:
+        run.tries += 1
+        try:
+            return await _timed(fn, args, seconds, call, run.threads)
+        except Exception as fault:
+            is_over = run.tries > policy.retries or not isinstance(fault, policy.retry_on)
+            if is_over or retryable_of(fault) is False:
+                raise
+            await asyncio.sleep(policy.pause_s(run.tries))
+
+
+async def _timed(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    seconds: float | None,
+    call: str,
+    threads: Executor | None,
+) -> Any:
+    if seconds is None:
+        return await called(fn, args, call, threads)
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await called(fn, args, call, threads)
+    except TimeoutError as fault:
+        if not limit.expired():
+            raise
+        raise StepTimeout(f"{call} took longer than {seconds:g} s") from fault
+
+
+async def called(
+    fn: Callable[..., Any], args: tuple[Any, ...], call: str, threads: Executor | None
+) -> Any:
+    """The value of a function; one that blocks runs in a thread, which cannot be cancelled."""
     if inspect.iscoroutinefunction(fn):
         return await fn(*args)
-    value = await asyncio.to_thread(fn, *args)
+    running = asyncio.get_running_loop().run_in_executor(threads, copy_context().run, fn, *args)
+    try:
+        value = await asyncio.shield(running)
+    except asyncio.CancelledError:
+        running.add_done_callback(partial(_drop, call))
+        raise
     return await value if inspect.isawaitable(value) else value
+
+
+def _drop(call: str, running: "asyncio.Future[Any]") -> None:
+    """The outcome of a function that ran on in its thread after it was given up."""
+    if not running.cancelled():
+        outcome = running.exception() or "a value"
+        _log.warning("%s ended after it was given up; dropped: %r", call, outcome)
 
 
 def check_name(name: str) -> None:
@@ -102,8 +198,23 @@ async def journaled(
     text, digest = describe(call, args)
     found = session.recorded(key, digest, text)
     if found is None:
-        found = await session.record(key, digest, recorded(text, await make(key)))
+        await session.begin_effect()
+        with kept_failures(session, key, digest, text):
+            made = recorded(text, await make(key))
+        found = await session.record(key, digest, made)
     return found
+
+
+@contextmanager
+def kept_failures(session: Session, key: JournalKey, digest: str, call: str) -> Iterator[None]:
+    """What fails within is an outcome of the call, and so the same each time."""
+    try:
+        yield
+    except Nondeterminism:
+        raise
+    except Exception as fault:
+        record = record_of(fault, call)
+        raise session.step_failures.keep(key.name, key.seq, digest, record) from fault
 
 
 def describe(name: str, args: tuple[Any, ...]) -> tuple[str, str]:
@@ -137,6 +248,9 @@ def value_of(found: Recorded, type_: Any) -> Any:
 
 def returns(fn: Callable[..., Any]) -> Any:
     """The annotated return type of a function, or Any."""
+    found = getattr(fn, "__annotations__", {}).get("return", Any)
+    if not isinstance(found, str):
+        return found
     try:
         hints = inspect.get_annotations(fn, eval_str=True)
     except (NameError, TypeError):

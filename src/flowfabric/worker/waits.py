@@ -20,7 +20,12 @@ from flowfabric.core.conditions import (
 from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.errors import ConfigError
-from flowfabric.operations.attempts import NewWaitpoint, Satisfied, SuspendOrder
+from flowfabric.operations.attempts import (
+    NewWaitpoint,
+    Satisfied,
+    SuspendOrder,
+    WaitpointIssued,
+)
 from flowfabric.operations.execution_queries import ResumeSignals
 from flowfabric.operations.workers import Delay
 from flowfabric.worker import codecs
@@ -49,13 +54,15 @@ class Signal(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What people decided, who they are, the comment of the last one, or that time ran out."""
+    """What people decided, who they are, the comment of the last one, or that time ran out.
+    `overridden`: an operator resumed the execution, which approves nothing."""
 
     approved: bool
     by: tuple[str, ...] = ()
     comment: str = ""
     payload: Any = None
     timed_out: bool = False
+    overridden: bool = False
 
     def __bool__(self) -> bool:
         return self.approved
@@ -78,9 +85,10 @@ class _Arrived(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _KeptWaitpoint(msgspec.Struct, frozen=True):
+    """As the journal keeps it, which must not hold a credential."""
+
     waitpoint_id: str
     waitpoint_key: str
-    token: str
 
 
 class Waits:
@@ -102,24 +110,40 @@ class Waits:
 
     async def waitpoint(self, key: str | None, expires: Duration) -> PendingWaitpoint:
         session, length = self._session, milliseconds(expires, "expires")
+        made: WaitpointIssued | None = None
 
-        async def create(_: JournalKey) -> _KeptWaitpoint:
-            new = NewWaitpoint(
-                **fence_of(session.claim), waitpoint_key=key or "", expires_in_ms=length
-            )
-            made = await session.call(lambda: session.calls.create_waitpoint(new))
-            return _KeptWaitpoint(
-                made.waitpoint_id, made.waitpoint_key, made.waitpoint_token.reveal()
-            )
+        async def create(place: JournalKey) -> _KeptWaitpoint:
+            nonlocal made
+            made = await self._waitpoint(self._id_of(place), key or "", length)
+            return _KeptWaitpoint(made.waitpoint_id, made.waitpoint_key)
 
         found = await journaled(session, "ff.waitpoint", "waitpoint", (key,), create)
         kept = value_of(found, _KeptWaitpoint)
-        token = WaitpointToken(kept.token)
-        own = session.claim.execution_id
-        return PendingWaitpoint(own, kept.waitpoint_id, kept.waitpoint_key, token)
+        if made is None or made.waitpoint_id != kept.waitpoint_id:
+            made = await self._waitpoint(kept.waitpoint_id, kept.waitpoint_key, length)
+        token = made.waitpoint_token
+        return PendingWaitpoint(
+            session.claim.execution_id, made.waitpoint_id, made.waitpoint_key, token
+        )
+
+    async def _waitpoint(self, waitpoint_id: str, key: str, length: int) -> WaitpointIssued:
+        """The waitpoint with this id, created unless an earlier turn has created it."""
+        session = self._session
+        new = NewWaitpoint(
+            **fence_of(session.claim),
+            waitpoint_id=waitpoint_id,
+            waitpoint_key=key,
+            expires_in_ms=length,
+        )
+        return await session.call(lambda: session.calls.create_waitpoint(new))
 
     async def signals(self) -> tuple[ReceivedSignal, ...]:
-        return (await self._resumption()).signals
+        """Those of this attempt only: an earlier one's were for its own wait."""
+        claim = self._session.claim
+        if claim.attempt_type == "initial":
+            return ()
+        ended = await self._session.calls.resume_signals(claim.execution_id, claim.attempt_index)
+        return ended.signals
 
     async def wait_for(
         self, names: tuple[str, ...], timeout: Duration | None, on: PendingWaitpoint | None
@@ -160,14 +184,14 @@ class Waits:
     async def _arrived(self, key: JournalKey) -> _Arrived | None:
         """How this wait ended, if an earlier turn began it and it has ended."""
         last = await self._resumption()
-        if last.resumed_by is None or last.suspension_id != self._suspension_id(key):
+        if last.resumed_by is None or last.suspension_id != self._id_of(key):
             return None
         return _Arrived(last.resumed_by, last.signals)
 
     async def _suspend(self, key: JournalKey, order: SuspendOrder) -> _Arrived:
         session = self._session
         await session.drain_steps()
-        own = self._suspension_id(key)
+        own = self._id_of(key)
         order = msgspec.structs.replace(order, suspension_id=own, op=f"s:{own}")
         suspend = suspend_of(session.claim, order)
         outcome = await session.call(lambda: session.calls.suspend(suspend))
@@ -176,8 +200,8 @@ class Waits:
         session.release()
         raise Paused
 
-    def _suspension_id(self, key: JournalKey) -> str:
-        """Derived from its journal key, so that a later attempt recognises it."""
+    def _id_of(self, key: JournalKey) -> str:
+        """The id of what a call makes, derived from its journal key: a later turn recognises it."""
         claim = self._session.claim
         place = f"{claim.execution_id}/{claim.replay_count}/{key.name}/{key.seq}"
         return str(uuid5(NAMESPACE_URL, place))
@@ -213,11 +237,11 @@ def _decision(arrived: _Arrived) -> Decision:
     payload = codecs.decode(last.payload, codecs.JSON) if last else None
     comment = payload.get("comment", "") if isinstance(payload, dict) else ""
     return Decision(
-        # An operator who resumes it without a signal has decided for it.
-        approved=not refused,
+        approved=arrived.how == "signal" and not refused,
         by=tuple(one.source_identity for one in counted),
         comment=str(comment),
         payload=payload,
+        overridden=arrived.how == "operator",
     )
 
 

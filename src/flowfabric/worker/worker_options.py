@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import msgspec
 
+from flowfabric.config.processes import own_process
 from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
 from flowfabric.errors import ConfigError, InvalidInput
 from flowfabric.operations.workers import ClaimOrder, Registration
@@ -53,18 +54,26 @@ def checked(options: WorkerOptions) -> WorkerOptions:
     return msgspec.structs.replace(options, instance_id=own)
 
 
-def registration_of(options: WorkerOptions) -> Registration:
+def registration_of(options: WorkerOptions, kinds: tuple[str, ...] | None = None) -> Registration:
     return Registration(
         worker_id=options.worker_id,
         worker_instance_id=options.instance_id,
         lanes=tuple(sorted(set(options.lanes))),
         capabilities=tuple(sorted(set(options.capabilities))),
+        kinds=kinds,
         ttl_ms=min(2 * options.lease_ms, _LONGEST_TTL_MS),
         namespace=options.namespace,
+        process=str(own_process() or ""),
     )
 
 
-def claim_order(options: WorkerOptions, lanes: deque[str], n: int, wait_ms: int = 0) -> ClaimOrder:
+def claim_order(
+    options: WorkerOptions,
+    lanes: deque[str],
+    n: int,
+    wait_ms: int = 0,
+    kinds: tuple[str, ...] | None = None,
+) -> ClaimOrder:
     """The lanes take turns in being the first."""
     lanes.rotate(-1)
     return ClaimOrder(
@@ -73,7 +82,29 @@ def claim_order(options: WorkerOptions, lanes: deque[str], n: int, wait_ms: int 
         namespace=options.namespace,
         lanes=tuple(lanes),
         capabilities=options.capabilities,
+        kinds=kinds,
         n=n,
         lease_ms=options.lease_ms,
         wait_ms=wait_ms,
     )
+
+
+_LEAST_ASKED: Final = 8
+_MOST_ASKED: Final = 64
+
+
+class ClaimSize:
+    """How many executions a worker claims at once. A large claim costs even when there is little
+    work, so the number grows only after a full answer."""
+
+    def __init__(self) -> None:
+        self.most = _LEAST_ASKED
+        # Whether the last answer had less than was asked for.
+        self.was_short = False
+
+    def learn(self, asked: int, got: int) -> None:
+        self.was_short = got < asked
+        if got >= asked:
+            self.most = min(_MOST_ASKED, max(self.most, 2 * got))
+        elif got < self.most // 4:
+            self.most = max(_LEAST_ASKED, self.most // 2)

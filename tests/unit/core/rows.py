@@ -10,6 +10,7 @@ from flowfabric.core.plan import Blob
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.states import State
 from flowfabric.core.transition import Transition
+from flowfabric.core.views import tied_of
 
 
 class FakeRows:
@@ -51,6 +52,16 @@ class FakeRows:
             (record.created_at, record.execution_id)
             for record in self.records.values()
             if record.flow_id == flow_id and record.state == state
+        )
+        return [place for place in places if after is None or place > after][:limit]
+
+    def tied_children(
+        self, parent_id: str, after: tuple[int, str] | None, limit: int
+    ) -> list[tuple[int, str]]:
+        places = sorted(
+            (record.created_at, record.execution_id)
+            for record in self.records.values()
+            if record.parent_id == parent_id and tied_of(record)
         )
         return [place for place in places if after is None or place > after][:limit]
 

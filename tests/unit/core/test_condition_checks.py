@@ -24,10 +24,8 @@ from flowfabric.core.conditions import (
     TimeoutOnly,
     Wildcard,
     composite,
-    operator_only,
     signal_set,
     single,
-    timeout_only,
 )
 from flowfabric.errors import InvalidInput
 from tests.work import cpu_ms
@@ -71,8 +69,11 @@ FAULTS: list[tuple[str, Asked]] = [
     ("referenced_waitpoint_key_missing_binding: z", tree(AllOf((on("a"), on("z"))))),
     ("extra_binding_not_referenced_by_condition: b", tree(on("a"), A, B)),
     ("extra_binding_not_referenced_by_condition: b", asked(signal_set("x", "y"), A, B)),
-    ("extra_binding_not_referenced_by_condition: b", asked(operator_only(), A, B)),
-    ("timeout_only_without_deadline", asked(timeout_only(), A)),
+    (
+        "extra_binding_not_referenced_by_condition: b",
+        asked(Condition(condition_type="operator_only"), A, B),
+    ),
+    ("timeout_only_without_deadline", asked(Condition(condition_type="timeout_only"), A)),
     (
         "resume_condition: empty signal name (use Wildcard instead)",
         asked(single(matcher=ByName("")), A),
@@ -179,8 +180,8 @@ def test_keys_are_compared_in_linear_time() -> None:
         asked(single("a", ByName("x")), UsePending("1")),
         asked(single("other"), UsePending("1")),
         asked(signal_set("x", "y", mode="any", minimum=2), A),
-        asked(operator_only(), A),
-        asked(timeout_only(), A, has_timeout=True),
+        asked(Condition(condition_type="operator_only"), A),
+        asked(Condition(condition_type="timeout_only"), A, has_timeout=True),
         asked(single(), A, has_timeout=True, timeout_at=NOW - 600_000),
         tree(AllOf((on("a"), on("b"), Count(2, "DistinctWaitpoints", ("b", "c")))), A, B, C),
         tree(nested(4, on("a"))),
@@ -205,10 +206,13 @@ PAIRS: list[tuple[str, Asked]] = [
     ),
     (
         "additional_waitpoint_binding_must_be_fresh at waitpoints[1]",
-        asked(timeout_only(), A, UsePending("2")),
+        asked(Condition(condition_type="timeout_only"), A, UsePending("2")),
     ),
     ("referenced_waitpoint_key_missing_binding: z", tree(on("z"), A, B)),
-    ("extra_binding_not_referenced_by_condition: b", asked(timeout_only(), A, B)),
+    (
+        "extra_binding_not_referenced_by_condition: b",
+        asked(Condition(condition_type="timeout_only"), A, B),
+    ),
     (
         "timeout_only_without_deadline",
         asked(Condition(condition_type="timeout_only", required_signal_names=("",)), A),

@@ -28,11 +28,9 @@ from flowfabric.core.conditions import (
     composite,
     evaluate,
     first_key,
-    operator_only,
     required_names,
     signal_set,
     single,
-    timeout_only,
     walk,
     with_paths,
 )
@@ -100,8 +98,8 @@ def named(*names: str) -> list[SignalFacts]:
         (signal_set("a", "a"), ["a", "a"], [APPENDED, SATISFIED]),
         (signal_set("a", "a", "b"), ["a", "b", "a"], [APPENDED, APPENDED, SATISFIED]),
         (signal_set("a", "a", mode="any", minimum=2), ["a", "a"], [APPENDED, SATISFIED]),
-        (operator_only(), ["a", "operator"], [NO_OP, NO_OP]),
-        (timeout_only(), ["timeout"], [NO_OP]),
+        (Condition(condition_type="operator_only"), ["a", "operator"], [NO_OP, NO_OP]),
+        (Condition(condition_type="timeout_only"), ["timeout"], [NO_OP]),
     ],
 )
 def test_each_signal_fills_at_most_one_matcher(
@@ -334,8 +332,8 @@ def test_the_json_of_a_tree_reads_and_writes_itself() -> None:
         (signal_set("x"), "any"),
         (signal_set("x", "y"), "all"),
         (signal_set("x", "y", mode="any"), "any"),
-        (operator_only(), "all"),
-        (timeout_only(), "all"),
+        (Condition(condition_type="operator_only"), "all"),
+        (Condition(condition_type="timeout_only"), "all"),
         (composite(on("a")), "composite"),
     ],
 )
@@ -360,8 +358,8 @@ def test_a_path_a_caller_wrote_is_not_believed() -> None:
     [
         (single(), ()),
         (signal_set("b", "a", "b"), ("b", "a", "b")),
-        (operator_only(), (OPERATOR_ONLY,)),
-        (timeout_only(), (TIMEOUT_ONLY,)),
+        (Condition(condition_type="operator_only"), (OPERATOR_ONLY,)),
+        (Condition(condition_type="timeout_only"), (TIMEOUT_ONLY,)),
         (composite(AllOf((on("a", "y"), count(1, "DistinctSignals", "a"), on("b", "y")))), ("y",)),
     ],
 )

@@ -12,7 +12,7 @@ from flowfabric.core.facets import is_legal
 from flowfabric.core.plan import Plan, Timer
 from flowfabric.core.record import INSTANTS, Record, due_at_of
 from flowfabric.core.states import FINAL, LIVE, STATES, State, is_move
-from flowfabric.core.transition import fits, transition
+from flowfabric.core.transition import guard_holds, transition
 from tests.unit.core.records import (
     LIVE_SITUATIONS,
     NOW,
@@ -49,7 +49,7 @@ def act(
     decided = on_due(record, context or DueContext(), now)
     assert decided is not None
     duty, plan = decided
-    assert fits(plan, record, now), "the plan was decided for this very record"
+    assert guard_holds(plan.guard, record, now), "the plan was decided for this very record"
     after = transition(record, plan, now).after
     assert is_move(plan.rule, record.state, after.state)
     assert is_legal(after)

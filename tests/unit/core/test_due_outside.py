@@ -15,7 +15,7 @@ from flowfabric.core.plan import Plan
 from flowfabric.core.record import INSTANTS, Record
 from flowfabric.core.states import is_move
 from flowfabric.core.suspensions import Suspension, Waitpoint, read_waitpoint, write_document
-from flowfabric.core.transition import fits, transition
+from flowfabric.core.transition import guard_holds, transition
 from tests.unit.core.records import LIVE_SITUATIONS, NOW, Situation, changed, record_in
 
 Documents = Mapping[str, Document]
@@ -64,7 +64,7 @@ def act(record: Record, documents: Documents) -> tuple[str, Plan, Record]:
     decided = on_due(record, DueContext(documents=documents), NOW)
     assert decided is not None
     duty, plan = decided
-    assert fits(plan, record, NOW)
+    assert guard_holds(plan.guard, record, NOW)
     after = transition(record, plan, NOW).after
     assert is_move(plan.rule, record.state, after.state)
     assert is_legal(after)

@@ -12,7 +12,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure, complete, delay, fail, park, progress, renew
 from flowfabric.core.rules.operators import Block, block, cancel, unblock
 from flowfabric.core.states import FINAL, HELD
-from flowfabric.core.transition import fits
+from flowfabric.core.transition import guard_holds
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
@@ -72,7 +72,9 @@ def test_a_lease_bound_call_is_told_the_first_thing_that_is_wrong(rule: str, cas
         refusal = explain(plan, seen, NOW)
         expected = _refusal(situation, when_active)
         assert type(refusal) is (expected or type(None)), situation
-        assert (refusal is None) == fits(plan, seen, NOW), "explained if and only if refused"
+        assert (refusal is None) == guard_holds(plan.guard, seen, NOW), (
+            "explained if and only if refused"
+        )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_a_record_that_is_not_there_was_not_found(name: str) -> None:
 def _explained(plan: Plan, seen: Record, expected: Refusal) -> None:
     refusal = explain(plan, seen, NOW)
     assert type(refusal) is (expected or type(None))
-    assert (refusal is None) == fits(plan, seen, NOW)
+    assert (refusal is None) == guard_holds(plan.guard, seen, NOW)
 
 
 @pytest.mark.parametrize("source", ["operator_override", "flow_cascade", "system_timeout"])
@@ -179,5 +181,5 @@ def test_only_work_held_for_the_expected_reason_is_unblocked(reasons: frozenset[
 
 def test_a_plan_that_would_fit_by_now_lost_a_race() -> None:
     plan = block(EXECUTION, Block("quota"), grant_id="grant-1")
-    assert not fits(plan, record_in("waiting"), NOW)
+    assert not guard_holds(plan.guard, record_in("waiting"), NOW)
     assert explain(plan, record_in("waiting"), NOW) is None

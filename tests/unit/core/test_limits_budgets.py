@@ -16,15 +16,15 @@ from flowfabric.core.limits.budgets import (
     check_dimensions,
     closed,
     defined,
-    hold,
+    free,
     minus,
     plus,
     refusal,
     relimited,
     reset,
     reset_if_due,
+    set_aside,
     spend,
-    unhold,
 )
 from flowfabric.errors import InvalidInput
 
@@ -157,14 +157,14 @@ def test_a_dimension_the_budget_lacks_is_an_error_that_names_the_others() -> Non
     check_dimensions(budget(), {})
 
 
-# ---- holds
+# ---- reservations
 
 
 def test_what_is_set_aside_comes_back_whole() -> None:
     chain = (budget("leaf"), budget("root"))
-    held = hold(chain, {"tokens": 3}, NOW)
+    held = set_aside(chain, {"tokens": 3}, NOW)
     assert [level.reserved for level in held] == [{"tokens": 3}] * 2
-    assert [level.reserved for level in unhold(held, {"tokens": 3}, NOW)] == [{}, {}]
+    assert [level.reserved for level in free(held, {"tokens": 3}, NOW)] == [{}, {}]
 
 
 amounts = st.dictionaries(st.sampled_from("abc"), st.integers(0, 50), max_size=3)
@@ -195,7 +195,7 @@ def test_whatever_is_not_refused_stays_within_every_hard_limit(
     )
     for number, report in enumerate(reports):
         if refusal(chain, report) is None:
-            chain = spend(chain, report, NOW).chain if number % 2 else hold(chain, report, NOW)
+            chain = spend(chain, report, NOW).chain if number % 2 else set_aside(chain, report, NOW)
     for level in chain:
         for name, limit in level.hard_limits.items():
             taken = level.used.get(name, 0) + level.reserved.get(name, 0)
@@ -302,4 +302,4 @@ def test_nothing_is_reset_before_its_time(next_reset_at: int) -> None:
 def test_the_timer_is_the_earlier_of_reset_and_hold_end(
     reset_at: int, end_at: int, due_at: int
 ) -> None:
-    assert budget(next_reset_at=reset_at, holds_end_at=end_at).due_at == due_at
+    assert budget(next_reset_at=reset_at, reservations_end_at=end_at).due_at == due_at

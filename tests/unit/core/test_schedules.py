@@ -18,7 +18,8 @@ from flowfabric.core.schedules import (
     placed,
     read_schedule,
     resumed,
-    times_of,
+    time_after,
+    time_until,
     write_schedule,
 )
 from flowfabric.errors import Corruption, InvalidInput
@@ -27,6 +28,9 @@ BERLIN = ZoneInfo("Europe/Berlin")
 # Two days before clocks go back.
 START = 1_792_713_600_000
 HOUR = 3_600_000
+
+
+SECRET = b"s" * 32
 
 
 def a_schedule(**fields: Any) -> Schedule:
@@ -65,7 +69,7 @@ def test_catching_up_all_meets_every_time_once_and_in_order(
     assert found == sorted(set(found))
     if len(found) < MOST_TIMES:
         assert tuple(found) == between(schedule, BERLIN, START + 1, now)
-    assert after.next_at == times_of(schedule, BERLIN).after(now)
+    assert after.next_at == time_after(schedule, BERLIN, now)
 
 
 @given(timing=timings, gaps=pauses, overlap=st.sampled_from(["allow", "skip"]))
@@ -76,8 +80,7 @@ def test_catching_up_the_latest_fires_once_a_look_for_the_last_time(
     found, after, now = looks(schedule, gaps)
     assert found == sorted(set(found))
     assert len(found) <= len(gaps)
-    times = times_of(schedule, BERLIN)
-    assert all(times.until(time) == time for time in found)
+    assert all(time_until(schedule, BERLIN, time) == time for time in found)
     assert after.next_at > now
 
 
@@ -122,9 +125,12 @@ def test_between_has_a_bound() -> None:
 
 
 def test_a_time_has_one_id_in_its_namespace() -> None:
-    ids = {fire_uuid(space, name, time) for space in "ab" for name in "xy" for time in (1, 2)}
+    ids = {
+        fire_uuid(SECRET, space, name, time) for space in "ab" for name in "xy" for time in (1, 2)
+    }
     assert len(ids) == 8
-    assert fire_uuid("a", "x", 1) == fire_uuid("a", "x", 1)
+    assert fire_uuid(SECRET, "a", "x", 1) == fire_uuid(SECRET, "a", "x", 1)
+    assert fire_uuid(bytes(32), "a", "x", 1) not in ids
 
 
 def test_a_schedule_is_written_and_read_again() -> None:

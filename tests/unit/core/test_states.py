@@ -55,6 +55,7 @@ TABLE = {
     "waitpoint": [(_LIVE, "same")],
     "skip": [(_LIVE, "skipped")],
     "cancel_sibling": [(_LIVE, "cancelled")],
+    "cancel_child": [(_LIVE, "cancelled")],
     "await_edge": [("waiting delayed blocked", "blocked")],
     "join": [(_ALL, "same")],
     "tag": [(_ALL, "same")],

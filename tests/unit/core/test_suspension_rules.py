@@ -22,7 +22,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.signals import TIMEOUT_BEHAVIORS, resume
 from flowfabric.core.rules.suspensions import next_expiry
 from flowfabric.core.states import FINAL, LIVE, STATES, State, is_move
-from flowfabric.core.suspend_outcomes import Details, StoredOutcome, read_outcome, write_outcome
+from flowfabric.core.suspend_outcomes import StoredOutcome, read_outcome, write_outcome
 from flowfabric.core.suspensions import (
     NOW,
     ResumePolicy,
@@ -38,7 +38,7 @@ from flowfabric.core.suspensions import (
     waitpoint_state,
     write_document,
 )
-from flowfabric.core.transition import fits, transition
+from flowfabric.core.transition import guard_holds, transition
 from flowfabric.errors import Corruption
 from tests.unit.core.records import EXECUTION, ONE_PER_STATE, Situation, record_in
 from tests.unit.core.records import NOW as TODAY
@@ -80,7 +80,7 @@ def stored(one: object, at: int = TODAY) -> Document:
 
 def applied(record: Record, plan: Plan, now: int = TODAY) -> Record:
     check_plan(plan)
-    assert fits(plan, record, now)
+    assert guard_holds(plan.guard, record, now)
     assert is_move(plan.rule, record.state, plan.set.get("state", record.state))
     after = transition(record, plan, now).after
     facets(after, strict=True)
@@ -151,7 +151,7 @@ def test_a_key_is_remembered_until_its_time_is_up() -> None:
 def test_an_outcome_is_remembered_a_minute_past_the_timeout(
     fields: dict[str, Any], ends_at: int
 ) -> None:
-    outcome = StoredOutcome(variant="Suspended", details=Details("s", ()), **fields)
+    outcome = StoredOutcome(variant="Suspended", suspension_id="s", waitpoints=(), **fields)
     document = Document(write_outcome(outcome), 1, 1_000)
     assert outcome.ends_at(1_000) == ends_at
     assert read_outcome(document, ends_at - 1) == outcome

@@ -1,5 +1,6 @@
 """Tokens: signed the same everywhere, refused in order, and never shown."""
 
+import hashlib
 import hmac
 
 import msgspec
@@ -16,7 +17,9 @@ from flowfabric.core.tokens import (
     Signed,
     WaitpointToken,
     check_token,
+    digest_of,
     mint,
+    minted_again,
     read_ring,
 )
 from flowfabric.errors import (
@@ -237,17 +240,29 @@ def test_printing_a_token_shows_its_key_id_at_most(token: str, shown: str) -> No
     assert "%s %r" % (one, one) == f"{shown} {shown}"  # noqa: UP031
 
 
+def test_a_token_is_computed_again_from_the_ring_and_its_digest() -> None:
+    kept = digest_of(GOOD)
+    assert minted_again(RING, kept, SIGNED) == GOOD
+    assert minted_again(RING, None, SIGNED) is None
+    assert minted_again(KeyRing(current_kid="k2", keys={"k2": Key(SECRET)}), kept, SIGNED) is None
+    # A key that was installed anew under the same name signs otherwise.
+    renewed = KeyRing(current_kid="k1", keys={"k1": Key(OTHER_SECRET)})
+    assert minted_again(renewed, kept, SIGNED) is None
+    assert minted_again(RING, kept, msgspec.structs.replace(SIGNED, created_at=1)) is None
+
+
 def test_nothing_that_holds_a_secret_prints_it() -> None:
     waitpoint = Waitpoint(
-        waitpoint_id="w", waitpoint_key="k", attempt_index=0, state="active", token=GOOD
+        waitpoint_id="w", waitpoint_key="k", attempt_index=0, state="active", token=digest_of(GOOD)
     )
     body = write_document(waitpoint)
     document = Document(body, 1, 2)
-    assert read_waitpoint(document).token == GOOD
+    assert read_waitpoint(document).token == digest_of(GOOD)
+    assert _DIGEST.encode() not in body
     shown = " ".join(map(repr, (RING, RING.keys["k1"], GOOD, Secret(SECRET), waitpoint, document)))
     assert _DIGEST not in shown
     assert SECRET not in shown
-    assert GOOD.fingerprint == _DIGEST[:16]
+    assert digest_of(GOOD).fingerprint == hashlib.sha256(GOOD.reveal().encode()).hexdigest()[:16]
 
 
 def test_secrets_are_equal_by_their_text_and_hash_to_nothing() -> None:

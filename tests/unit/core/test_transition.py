@@ -18,7 +18,7 @@ from flowfabric.core.record import (
 from flowfabric.core.rules.attempts import complete, delay, progress, renew
 from flowfabric.core.rules.operators import Block, at_version, block, change_priority, note
 from flowfabric.core.states import CLAIMABLE, FINAL, HELD, LIVE, State, is_move
-from flowfabric.core.transition import fits, is_repeat, op_key, transition
+from flowfabric.core.transition import guard_holds, is_repeat, op_key, transition
 from flowfabric.errors import Bug
 from tests.unit.core.plans import RULES, narrows
 from tests.unit.core.records import (
@@ -74,9 +74,11 @@ def test_a_rule_is_let_through_in_its_states_only(name: str) -> None:
         plan = RULES[name].make(record)
         check_plan(plan)
         target = plan.set.get("state", record.state)
-        let_through = fits(plan, record, NOW) and is_move(plan.rule, record.state, target)
+        let_through = guard_holds(plan.guard, record, NOW) and is_move(
+            plan.rule, record.state, target
+        )
         assert let_through == _expected(name, situation), situation
-        if fits(plan, record, NOW) and not let_through:
+        if guard_holds(plan.guard, record, NOW) and not let_through:
             assert RULES[name].decided
             with pytest.raises(Bug, match="is not a move"):
                 apply(FakeRows(NOW, record), plan)
@@ -216,14 +218,14 @@ def test_every_part_of_the_fence_is_compared(field: str, value: object) -> None:
     record = record_in("active")
     parts = {"lease_id": "lease-1", "lease_epoch": 4, "attempt_id": "attempt-1"}
     stale = Fence(**(parts | {field: value}))  # type: ignore[arg-type]
-    assert fits(renew(EXECUTION, FENCE, 1), record, NOW)
-    assert not fits(renew(EXECUTION, stale, 1), record, NOW)
+    assert guard_holds(renew(EXECUTION, FENCE, 1).guard, record, NOW)
+    assert not guard_holds(renew(EXECUTION, stale, 1).guard, record, NOW)
 
 
 def test_a_lease_ends_at_its_instant_and_not_after() -> None:
     record = record_in("active", lease_until=NOW)
-    assert fits(renew(EXECUTION, FENCE, 1), record, NOW - 1)
-    assert not fits(renew(EXECUTION, FENCE, 1), record, NOW)
+    assert guard_holds(renew(EXECUTION, FENCE, 1).guard, record, NOW - 1)
+    assert not guard_holds(renew(EXECUTION, FENCE, 1).guard, record, NOW)
 
 
 @pytest.mark.parametrize(
@@ -242,14 +244,16 @@ def test_a_lease_ends_at_its_instant_and_not_after() -> None:
 )
 def test_a_guard_checks_what_it_names(guard: Guard, let_through: bool) -> None:
     plan = Plan(target=EXECUTION, rule="signal", guard=guard)
-    assert fits(plan, record_in("suspended"), NOW) == let_through
+    assert guard_holds(plan.guard, record_in("suspended"), NOW) == let_through
 
 
 def test_a_plan_under_a_reservation_fits_that_reservation_only() -> None:
     plan = block(EXECUTION, Block("quota", look_in_ms=1), grant_id="grant-1")
-    assert fits(plan, record_in("waiting", **_GRANT), NOW)
-    assert not fits(plan, record_in("waiting"), NOW)
-    assert not fits(plan, record_in("waiting", **(_GRANT | {"grant_id": "grant-2"})), NOW)
+    assert guard_holds(plan.guard, record_in("waiting", **_GRANT), NOW)
+    assert not guard_holds(plan.guard, record_in("waiting"), NOW)
+    assert not guard_holds(
+        plan.guard, record_in("waiting", **(_GRANT | {"grant_id": "grant-2"})), NOW
+    )
 
 
 # ---- operation ids

@@ -14,14 +14,13 @@ from flowfabric.core.views import (
     LAST,
     VIEWS,
     Entry,
-    belongs,
     bucket_of,
-    column,
     columns,
     entries,
     tag_entries,
 )
 from tests.unit.core.records import EXECUTION, FENCE, NOW, SITUATIONS, Situation, record_in
+from tests.unit.core.views import belongs, column
 
 _EVERYWHERE: Final = frozenset({"by_state", "partition", "all"})
 MEMBERSHIP: Final[dict[str, frozenset[str]]] = {

@@ -9,7 +9,7 @@ from flowfabric.core.events import LogEntry
 from flowfabric.core.pages import to_text
 from flowfabric.core.plan import Family
 from flowfabric.engine.streams.events import Events, events_of
-from flowfabric.errors import InvalidInput, Unavailable
+from flowfabric.errors import InvalidInput
 from flowfabric.operations.events import (
     FAMILIES,
     BackpressureEvent,
@@ -199,11 +199,6 @@ def test_a_family_nobody_asked_for_gives_nothing() -> None:
 
 def test_every_family_has_its_events() -> None:
     assert set(FAMILIES) == set(get_args(Family))
-
-
-async def test_instance_tags_cannot_be_subscribed_to() -> None:
-    with pytest.raises(Unavailable):
-        await Events(deps_without_store()).subscribe_instance_tags()
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,6 @@ async def test_entries_are_checked(
     journals = Journals(deps_without_store())
     with pytest.raises(error):
         await journals.append(HELD, entries)
-    with pytest.raises(error):
-        await journals.append_each(HELD, entries)
 
 
 def test_outcomes_are_bytes_up_to_a_mebibyte() -> None:

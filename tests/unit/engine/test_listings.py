@@ -75,7 +75,7 @@ async def test_a_lane_listing_checks_its_arguments(fields: dict[str, Any]) -> No
 async def test_a_limit_of_nothing_asks_no_store() -> None:
     listings = _listings()
     assert (await listings.list_executions(0, limit=0)).items == []
-    assert (await listings.list_suspended(0, limit=0)).executions == ()
+    assert (await listings.list_suspended(0, limit=0)).items == []
     assert (await listings.list_lane("default", "active", limit=0)).items == []
 
 

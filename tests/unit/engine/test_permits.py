@@ -50,3 +50,34 @@ async def test_an_unused_pool_closes_at_once() -> None:
     permits = Permits("stream_ops", 2)
     permits.close()
     assert await permits.returned(20)
+
+
+def test_each_caller_may_have_as_many_as_are_free() -> None:
+    permits = Permits("sse_streams", 12)
+    taken = {name: _take_all(permits, name) for name in ("first", "second", "third")}
+    assert taken == {"first": 6, "second": 3, "third": 2}
+    permits.enter("fourth")
+    with pytest.raises(ResourceExhausted):
+        permits.enter("fifth")
+    for _ in range(6):
+        permits.leave("first")
+    assert _take_all(permits, "second") == 2
+    assert _take_all(permits, "") == 4
+
+
+def _take_all(permits: Permits, caller: str) -> int:
+    """Until one is refused."""
+    for number in range(100):
+        try:
+            permits.enter(caller)
+        except ResourceExhausted:
+            return number
+    raise AssertionError("the pool has no end")
+
+
+def test_the_refusal_of_a_caller_says_how_many_it_has() -> None:
+    permits = Permits("sse_streams", 4)
+    assert _take_all(permits, "greedy") == 2
+    with pytest.raises(ResourceExhausted, match="2 of them yours, server max: 4"):
+        permits.enter("greedy")
+    permits.enter("modest")

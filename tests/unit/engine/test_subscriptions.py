@@ -15,8 +15,9 @@ from flowfabric.backend.types import Description, EventFilter, EventPage, Stored
 from flowfabric.core.events import LogEntry
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.pages import to_text
+from flowfabric.core.queues import QueueFilter
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.streams import events as module
+from flowfabric.engine.streams import log_reader as module
 from flowfabric.engine.streams.events import Events, Subscription
 from flowfabric.errors import (
     InvalidInput,
@@ -35,8 +36,8 @@ class CountingNotifier(LocalNotifier):
         super().__init__()
         self.open: set[LocalSubscription] = set()
 
-    def subscribe(self, *names: str) -> LocalSubscription:
-        subscription = super().subscribe(*names)
+    def subscribe(self, *names: str, takes: QueueFilter | None = None) -> LocalSubscription:
+        subscription = super().subscribe(*names, takes=takes)
         self.open.add(subscription)
         return subscription
 
@@ -107,9 +108,14 @@ async def test_a_subscription_nobody_iterates_holds_nothing() -> None:
 
 @pytest.mark.parametrize("how", ["close", "drop"])
 async def test_ending_a_subscription_frees_its_topic(how: str) -> None:
-    log = Log(completed())
-    subscription = await events_on(log).subscribe({"completion"}, cursor="oldest")
-    await soon(subscription)
+    log = Log()
+    subscription = await events_on(log).subscribe({"completion"})
+    waiting = asyncio.ensure_future(soon(subscription))
+    async with asyncio.timeout(SOON_S):
+        while not log.notifier().open:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    _loudly(log)
+    await waiting
     assert len(log.notifier().open) == 1
     if how == "close":
         await subscription.aclose()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.executions.tags import Tags
+from flowfabric.engine.executions.operators import Operators
 from flowfabric.errors import InvalidInput, InvalidTagKey
 from tests.unit.engine.nostore import deps_without_store
 
@@ -17,17 +17,17 @@ ID = "{fp:7}:00000000-0000-4000-8000-000000000001"
 )
 async def test_pairs_must_be_there_and_have_values(tags: Any) -> None:
     with pytest.raises(InvalidInput, match="tags: "):
-        await Tags(deps_without_store()).set_execution_tags(ID, tags)
+        await Operators(deps_without_store()).set_execution_tags(ID, tags)
 
 
 @pytest.mark.parametrize("key", ["nodot", "App.x", "app."])
 async def test_a_malformed_key_is_not_read(key: str) -> None:
     with pytest.raises(InvalidTagKey):
-        await Tags(deps_without_store()).get_execution_tag(ID, key)
+        await Operators(deps_without_store()).get_execution_tag(ID, key)
 
 
 async def test_a_malformed_id_is_not_read() -> None:
     with pytest.raises(InvalidInput, match="execution_id"):
-        await Tags(deps_without_store()).get_execution_tag("x", "app.a")
+        await Operators(deps_without_store()).get_execution_tag("x", "app.a")
     with pytest.raises(InvalidInput, match="execution_id"):
-        await Tags(deps_without_store()).set_execution_tag("x", "app.a", "1")
+        await Operators(deps_without_store()).set_execution_tag("x", "app.a", "1")

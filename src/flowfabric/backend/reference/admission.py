@@ -3,16 +3,17 @@ slots as long as its lease, and gives them back."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
 from flowfabric.backend.reference.budgets import Budgets
-from flowfabric.backend.reference.gates import Gates
-from flowfabric.backend.reference.limit_tables import ENTRIES, GATES, SLOTS
+from flowfabric.backend.reference.gates import Gates, admissible_at_gate, unlist
+from flowfabric.backend.reference.limit_tables import ENTRIES, GATES, SLOTS, WAITERS
 from flowfabric.backend.reference.tables import Table
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.waiters import admissible_at_gate, list_waiter, unlist
+from flowfabric.backend.reference.work import Start
 from flowfabric.core.limits.asks import (
     Admission,
     AdmitAnswer,
@@ -48,6 +49,10 @@ from flowfabric.core.limits.gates import (
     listed_until,
 )
 from flowfabric.errors import Bug
+
+I = TypeVar("I", Extend, Vacate)  # noqa: E741
+A = TypeVar("A")
+H = TypeVar("H", Slot, Entry)
 
 _replace = msgspec.structs.replace
 
@@ -94,7 +99,7 @@ class _Admitting:
         if isinstance(ask, BudgetAsk):
             shut = closed(self._budgets.chain(ask.budget_id))
             if shut is not None:
-                self._line_up(item, budget_list(shut.budget_id), item.look_ms)
+                self._list_waiting(item, budget_list(shut.budget_id), item.look_ms)
             return shut
         gate = self._gates.gate(ask.gate)
         if gate is None and isinstance(ask, KeyAsk):
@@ -130,10 +135,10 @@ class _Admitting:
         denied = _denied(ask, gate.quota, answer)
         if isinstance(denied, RateExceeded):
             look_ms = denied.retry_after_ms + denied.jitter_ms
-        self._line_up(item, ask.gate, look_ms, cap)
+        self._list_waiting(item, ask.gate, look_ms, cap)
         return denied
 
-    def _line_up(self, item: Admission, limit: str, look_ms: int, cap: int = 0) -> None:
+    def _list_waiting(self, item: Admission, limit: str, look_ms: int, cap: int = 0) -> None:
         """List who was turned away, for twice the time after which it looks again by itself."""
         if item.rank is None:
             return
@@ -144,7 +149,7 @@ class _Admitting:
             cap=cap,
             grant_id=item.grant_id,
         )
-        list_waiter(self._tx, limit, item.execution_id, waiter)
+        self._tx.put(WAITERS, (limit, item.execution_id), waiter)
 
     def _promise(self, entered: dict[str, Entered]) -> None:
         for name, one in entered.items():
@@ -174,54 +179,48 @@ def _denied(ask: QuotaAsk | KeyAsk, quota: Quota | None, answer: TooFast | Full)
             raise Bug(f"{ask} cannot be turned away by {answer}")
 
 
-H = TypeVar("H", Slot, Entry)
+def _on_gates(each: Callable[[Gates, I], A]) -> Start[I, A]:
+    """A mechanism that does its items one by one at the gates of the batch."""
+
+    def start(tx: Transaction, items: Sequence[I]) -> Callable[[I], A]:
+        tx.flush()
+        return partial(each, Gates(tx, [item.gate for item in items]))
+
+    return start
 
 
-def start_extend(tx: Transaction, items: Sequence[Extend]) -> Callable[[Extend], bool]:
-    tx.flush()
-    gates = Gates(tx, [item.gate for item in items])
-
-    def extend_one(item: Extend) -> bool:
-        """Whether a slot is held now: an unknown quota, or one without a cap, has none."""
-        gate = gates.gate(item.gate)
-        if gate is None and item.gate.startswith("q:"):
-            return False
-        key = (item.gate, item.execution_id)
-        until = tx.now + item.hold_ms
-        kept = extend(gate or Gate(), tx.get(SLOTS, key), item.holder, until)
-        if kept is None:
-            return False
-        tx.put(GATES, item.gate, kept[0])
-        tx.put(SLOTS, key, kept[1])
-        return True
-
-    return extend_one
+def _extend(gates: Gates, item: Extend) -> bool:
+    """Whether a slot is held now: an unknown quota, or one without a cap, has none."""
+    tx, key = gates.tx, (item.gate, item.execution_id)
+    gate = gates.gate(item.gate)
+    if gate is None and item.gate.startswith("q:"):
+        return False
+    kept = extend(gate or Gate(), tx.get(SLOTS, key), item.holder, tx.now + item.hold_ms)
+    if kept is None:
+        return False
+    tx.put(GATES, item.gate, kept[0])
+    tx.put(SLOTS, key, kept[1])
+    return True
 
 
-def start_vacate(tx: Transaction, items: Sequence[Vacate]) -> Callable[[Vacate], Freed]:
-    tx.flush()
-    gates = Gates(tx, [item.gate for item in items])
-
-    def vacate(item: Vacate) -> Freed:
-        gate = gates.gate(item.gate)
-        if gate is None:
-            return Freed()
-        # An execution that leaves waits for nothing, and must not take another's turn.
-        unlist(tx, item.gate, item.execution_id)
-        after = _replace(
-            gate,
-            slots=gate.slots - (item.slot and _give_back(tx, SLOTS, item)),
-            entries=gate.entries - (item.entry and _give_back(tx, ENTRIES, item)),
-        )
-        if after != gate:
-            tx.put(GATES, item.gate, after)
-        elif item.gate not in gates.relieved:
-            return Freed()
-        # Slots that ended by themselves make room too, and nobody else reports them.
-        gates.relieved.discard(item.gate)
-        return Freed(admissible_at_gate(tx, item.gate))
-
-    return vacate
+def _vacate(gates: Gates, item: Vacate) -> Freed:
+    tx, gate = gates.tx, gates.gate(item.gate)
+    if gate is None:
+        return Freed()
+    # An execution that leaves waits for nothing, and must not take another's turn.
+    unlist(tx, item.gate, item.execution_id)
+    after = _replace(
+        gate,
+        slots=gate.slots - (item.slot and _give_back(tx, SLOTS, item)),
+        entries=gate.entries - (item.entry and _give_back(tx, ENTRIES, item)),
+    )
+    if after != gate:
+        tx.put(GATES, item.gate, after)
+    elif item.gate not in gates.relieved:
+        return Freed()
+    # Slots that ended by themselves make room too, and nobody else reports them.
+    gates.relieved.discard(item.gate)
+    return Freed(admissible_at_gate(tx, item.gate))
 
 
 def _give_back(tx: Transaction, table: Table[tuple[str, str], H], item: Vacate) -> bool:
@@ -232,3 +231,7 @@ def _give_back(tx: Transaction, table: Table[tuple[str, str], H], item: Vacate) 
         return False
     tx.put(table, key, None)
     return True
+
+
+start_extend = _on_gates(_extend)
+start_vacate = _on_gates(_vacate)

@@ -1,73 +1,75 @@
-"""A store that runs the reference: every mechanism as a piece of work or a read."""
+"""A store that runs the reference: every mechanism as a batch of work or a read."""
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Literal, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from flowfabric.backend.base import Answered, Notifier, StoreCounters
 from flowfabric.backend.reference import (
+    admission,
     claims,
     config,
     creation,
     feed,
-    journal,
     presence,
-    purge,
     reads,
-    search,
     streams,
     verification,
 )
-from flowfabric.backend.reference.flow_store import ReferenceFlows
-from flowfabric.backend.reference.limit_store import ReferenceLimits
-from flowfabric.backend.reference.work import Runner, Work, attempt
-from flowfabric.backend.types import (
-    NO_DOCUMENTS,
-    Append,
-    Appended,
-    ClaimAnswer,
-    ClaimRequest,
-    ConfigDocument,
-    ConfigPut,
-    CreateAnswer,
-    Description,
-    Discrepancy,
-    DuePage,
-    EventFilter,
-    EventPage,
-    Finished,
-    FrameRange,
-    JournalAppend,
-    Journaled,
-    JournalPage,
-    ListRequest,
-    Named,
-    NamedClaim,
-    Offer,
-    Page,
-    PutAnswer,
-    Queue,
-    Registered,
-    Seen,
-    StoredSummary,
-    StreamRefused,
-    With,
-    Worker,
-)
+from flowfabric.backend.reference import budgets as budget_steps
+from flowfabric.backend.reference import flows as flow_steps
+from flowfabric.backend.reference.definitions import start_define
+from flowfabric.backend.reference.gates import read_gates
+from flowfabric.backend.reference.journal import read_journal, start_journal
+from flowfabric.backend.reference.purge import PurgeOrder, start_purge
+from flowfabric.backend.reference.search import read_page
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.reference.work import Runner, Start, Work
+from flowfabric.backend.types import ClaimRequest, Description, EventFilter, EventPage, Finished
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
-from flowfabric.core.new_execution import NewExecution
-from flowfabric.core.plan import Answer, Plan, Refused
+from flowfabric.core.plan import Plan
+from flowfabric.core.retention import LOG_LIMITS, LogLimits
 from flowfabric.errors import FlowFabricError
-from flowfabric.operations.streams import FramePage
 
+I = TypeVar("I")  # noqa: E741
+A = TypeVar("A")
 T = TypeVar("T")
+P = ParamSpec("P")
+
+_Batch = Callable[["ReferenceBackend", Sequence[I]], Coroutine[Any, Any, A]]
 
 
-class ReferenceBackend(ReferenceFlows, ReferenceLimits):
+def _batch(name: str, start: Start[I, A]) -> _Batch[I, list[Answered[A]]]:
+    """A method that does a batch; an item that fails is answered by its error."""
+
+    async def do(self: "ReferenceBackend", items: Sequence[I]) -> list[Answered[A]]:
+        return await self._runner.write(Work(name, start, items))
+
+    return do
+
+
+def _all_or_error(name: str, start: Start[I, A]) -> _Batch[I, list[A]]:
+    """A method that does a batch; the error of an item is raised."""
+
+    async def do(self: "ReferenceBackend", items: Sequence[I]) -> list[A]:
+        return _all(await self._runner.write(Work(name, start, items)))
+
+    return do
+
+
+def _read(
+    read: Callable[Concatenate[Transaction, P], T],
+) -> Callable[Concatenate["ReferenceBackend", P], Coroutine[Any, Any, T]]:
+    async def do(self: "ReferenceBackend", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._runner.read(lambda tx: read(tx, *args, **kwargs))
+
+    return do
+
+
+class ReferenceBackend:
     """The protocol of a store over a place that runs transactions."""
 
     def __init__(self, runner: Runner, notifier: Notifier, description: Description) -> None:
-        super().__init__(runner)
+        self._runner = runner
         self._notifier = notifier
         self._description = description
 
@@ -94,101 +96,81 @@ class ReferenceBackend(ReferenceFlows, ReferenceLimits):
 
     # ---- changes
 
-    async def create(self, items: Sequence[NewExecution]) -> list[Answered[CreateAnswer]]:
-        return await self._runner.write(Work("create", creation.start_create, items))
-
-    async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]:
-        return await self._runner.write(Work("apply", claims.start_apply, plans))
-
-    async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]:
-        return await self._runner.write(Work("claim", claims.start_claim, requests))
-
-    async def lease(self, requests: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]:
-        return await self._runner.write(Work("lease", claims.start_lease, requests))
+    create = _batch("create", creation.start_create)
+    apply = _batch("apply", claims.start_apply)
+    claim = _batch("claim", claims.start_claim)
+    lease = _batch("lease", claims.start_lease)
+    append = _batch("append", streams.start_append)
+    journal = _batch("journal", start_journal)
 
     async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
         work = Work("finish", claims.start_finish, [(plans, claim)])
-        return _only(await self._runner.write(work))
-
-    async def append(self, items: Sequence[Append]) -> list[Answered[Appended | StreamRefused]]:
-        return await self._runner.write(Work("append", streams.start_append, items))
-
-    async def journal(self, items: Sequence[JournalAppend]) -> list[Answered[Journaled | Refused]]:
-        return await self._runner.write(Work("journal", journal.start_journal, items))
+        (finished,) = _all(await self._runner.write(work))
+        return finished
 
     async def purge(
         self,
         limit: int,
         partitions: frozenset[int] = frozenset(),
         only: DutyFilter = EVERYBODY,
+        log: LogLimits = LOG_LIMITS,
     ) -> int:
-        order = purge.PurgeOrder(limit, partitions, only)
-        work = Work("purge", purge.start_purge, [order])
-        return _only(await self._runner.write(work))
+        work = Work("purge", start_purge, [PurgeOrder(limit, partitions, only, log)])
+        (purged,) = _all(await self._runner.write(work))
+        return purged
 
-    # ---- time
+    # ---- flows
 
-    async def due(
-        self,
-        limit: int,
-        after: tuple[int, str] | None = None,
-        partitions: frozenset[int] = frozenset(),
-    ) -> DuePage:
-        return await self._runner.read(lambda tx: reads.due(tx, limit, after, partitions))
+    create_graph = _batch("create_graph", flow_steps.start_create_graph)
+    apply_flows = _batch("apply_flows", flow_steps.start_apply_flows)
+    settle = _batch("settle", flow_steps.start_settle)
+    flows = _read(flow_steps.read_flows)
+    flows_in = _read(flow_steps.flows_in)
+    flows_by_age = _read(flow_steps.flows_by_age)
+    members = _read(flow_steps.read_members)
+    edges = _read(flow_steps.read_edges)
+    groups = _read(flow_steps.read_groups)
+
+    # ---- limits
+
+    define = _batch("define", start_define)
+    spend = _batch("spend", budget_steps.start_spend)
+    release = _batch("release", budget_steps.start_release)
+    reset = _batch("reset", budget_steps.start_reset)
+    reserve = _batch("reserve", budget_steps.start_reserve)
+    commit = _batch("commit", budget_steps.start_commit)
+    cancel = _batch("cancel", budget_steps.start_cancel)
+    admit = _batch("admit", admission.start_admit)
+    extend = _batch("extend", admission.start_extend)
+    vacate = _batch("vacate", admission.start_vacate)
+    budgets = _read(budget_steps.read_budgets)
+    gates = _read(read_gates)
+    attached = _read(budget_steps.read_attached)
+
+    async def refresh_hints(self) -> None:
+        """There are none."""
 
     # ---- presence and config
 
-    async def register(self, workers: Sequence[Worker]) -> list[Registered]:
-        return _all(await self._runner.write(Work("register", presence.start_register, workers)))
-
-    async def heartbeat(self, workers: Sequence[tuple[str, str]]) -> list[Registered]:
-        return _all(await self._runner.write(Work("heartbeat", presence.start_heartbeat, workers)))
-
-    async def leave(self, workers: Sequence[tuple[str, str]]) -> list[bool]:
-        return _all(await self._runner.write(Work("leave", presence.start_leave, workers)))
-
-    async def workers(self, namespace: str, after: str, limit: int) -> list[Worker]:
-        return await self._runner.read(lambda tx: presence.workers(tx, namespace, after, limit))
-
-    async def config_get(self, names: Sequence[str]) -> list[ConfigDocument | None]:
-        return await self._runner.read(lambda tx: config.get(tx, names))
-
-    async def config_put(self, puts: Sequence[ConfigPut]) -> list[PutAnswer]:
-        return _all(await self._runner.write(Work("config_put", config.start_put, puts)))
-
-    async def config_list(self, prefix: str, after: str, limit: int) -> list[ConfigDocument]:
-        return await self._runner.read(lambda tx: config.listed(tx, prefix, after, limit))
+    register = _all_or_error("register", presence.start_register)
+    heartbeat = _all_or_error("heartbeat", presence.start_heartbeat)
+    leave = _all_or_error("leave", presence.start_leave)
+    workers = _read(presence.workers)
+    config_get = _read(config.get)
+    config_put = _all_or_error("config_put", config.start_put)
+    config_list = _read(config.listed)
 
     # ---- reads
 
-    async def read(
-        self, ids: Sequence[str], include: frozenset[With], documents: Named = NO_DOCUMENTS
-    ) -> list[Seen | None]:
-        return await self._runner.read(lambda tx: reads.read(tx, ids, include, documents))
-
-    async def search(self, request: ListRequest) -> Page:
-        return await self._runner.read(lambda tx: search.search(tx, request))
-
-    async def count(self, namespace: str, lane: str) -> dict[str, int]:
-        return await self._runner.read(lambda tx: reads.count(tx, namespace, lane))
-
-    async def queues(self, namespace: str, lane: str) -> list[Queue]:
-        return await self._runner.read(lambda tx: reads.queues(tx, namespace, lane))
-
-    async def frames(self, ranges: Sequence[FrameRange]) -> list[Answered[FramePage]]:
-        return await self._runner.read(
-            lambda tx: [
-                attempt(tx, "frames", partial(streams.read_frames, tx, wanted)) for wanted in ranges
-            ]
-        )
-
-    async def summary(self, execution_id: str, attempt: int) -> StoredSummary | None:
-        return await self._runner.read(lambda tx: streams.read_summary(tx, execution_id, attempt))
-
-    async def journal_read(self, execution_id: str, after: int, limit: int) -> JournalPage:
-        return await self._runner.read(
-            lambda tx: journal.read_journal(tx, execution_id, after, limit)
-        )
+    read = _read(reads.read)
+    due = _read(reads.due)
+    search = _read(read_page)
+    count = _read(reads.count)
+    queues = _read(reads.queues)
+    frames = _read(streams.read_ranges)
+    summary = _read(streams.read_summary)
+    journal_read = _read(read_journal)
+    verify = _read(verification.verify)
 
     async def events(self, cursor: bytes, wanted: EventFilter, limit: int) -> EventPage:
         tag = self._description.tag
@@ -198,9 +180,6 @@ class ReferenceBackend(ReferenceFlows, ReferenceLimits):
         tag = self._description.tag
         return await self._runner.read(lambda tx: feed.cursor_at(tx, tag, position))
 
-    async def verify(self) -> list[Discrepancy]:
-        return await self._runner.read(verification.verify)
-
 
 def _all(answers: list[Answered[T]]) -> list[T]:
     """The answers of a call that has no errors of single items: one fails it as a whole."""
@@ -208,8 +187,3 @@ def _all(answers: list[Answered[T]]) -> list[T]:
         if isinstance(answer, FlowFabricError):
             raise answer
     return [answer for answer in answers if not isinstance(answer, FlowFabricError)]
-
-
-def _only(answers: list[Answered[T]]) -> T:
-    (answer,) = _all(answers)
-    return answer

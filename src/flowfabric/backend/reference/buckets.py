@@ -14,6 +14,7 @@ V = TypeVar("V")
 # A bucket of so many orders is put in order while it grows: to sort tens of thousands at the first
 # look would keep everybody else out of the store for as long as it takes.
 MOST_LOOSE: Final = 1_000
+_MOST_UNSORTED: Final = 16
 
 
 class Rows(Generic[K, V]):
@@ -110,3 +111,39 @@ class Buckets:
         if isinstance(bucket, set):
             bucket = self._by_key[key] = SortedList(bucket)
         return bucket
+
+
+class GroupedBuckets(Buckets):
+    """A view whose keys are also found by all but their last value, in the order of that one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # A few are sorted when somebody asks.
+        self._names: dict[Key, set[Any] | SortedList[Any]] = {}
+
+    def add(self, key: Key, order: Key) -> None:
+        if key not in self._by_key:
+            group, name = key[:-1], key[-1]
+            names = self._names.get(group)
+            if names is None:
+                self._names[group] = {name}
+            else:
+                names.add(name)
+                if isinstance(names, set) and len(names) > _MOST_UNSORTED:
+                    self._names[group] = SortedList(names)
+        super().add(key, order)
+
+    def remove(self, key: Key, order: Key) -> None:
+        super().remove(key, order)
+        if key not in self._by_key:
+            group, name = key[:-1], key[-1]
+            names = self._names[group]
+            names.remove(name)
+            if not names:
+                del self._names[group]
+
+    def names_from(self, group: Key, start: str) -> Iterator[Any]:
+        names = self._names.get(group, ())
+        if isinstance(names, SortedList):
+            return iter(names.irange(start))
+        return iter(sorted(name for name in names if name >= start))

@@ -3,15 +3,18 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from heapq import heapify, heappop, heapreplace, nsmallest
+from math import inf
+from typing import Final
 
 from flowfabric.backend.reference.reads import upstreams_of
-from flowfabric.backend.reference.tables import BLOBS, DOCUMENTS, RECORDS
+from flowfabric.backend.reference.tables import BLOBS, DOCUMENTS, RECORDS, QueueHead, Tables
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import attempt
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Finished, NamedClaim, Offer
 from flowfabric.core.apply import apply
-from flowfabric.core.documents import SUSPENSION, Document
-from flowfabric.core.graph import Flow, is_cancelled_by_flow
+from flowfabric.core.documents import SUSPENSION
+from flowfabric.core.graph import is_cancelled_by_flow
 from flowfabric.core.lease import (
     QUEUE_PAGE,
     RESERVATION_MS,
@@ -25,9 +28,22 @@ from flowfabric.core.lease import (
 )
 from flowfabric.core.members import move_member
 from flowfabric.core.plan import Answer, Plan, Refused
+from flowfabric.core.queues import (
+    MOST_FOREIGN,
+    MOST_NAMED,
+    QueueFilter,
+    queue_filter,
+    turn_of,
+)
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import grant
 from flowfabric.core.transition import Transition, transition
+from flowfabric.core.views import Key
+
+# How many queues of a lane the first look shows; every further one shows more.
+_FIRST_HEADS: Final = 16
+# A place before all others.
+_UNKNOWN: Final = (-inf, "")
 
 
 class Queues:
@@ -36,53 +52,115 @@ class Queues:
 
     def __init__(self, tx: Transaction, requests: Sequence[ClaimRequest]) -> None:
         self._tx = tx
-        self._heads: dict[tuple[str, str, str], _Queue] = {}
+        self._queues: dict[tuple[str, str, str], _Queue] = {}
+        self._lanes: dict[tuple[str, str, QueueFilter], _Lane] = {}
         # How much the batch may still take: no queue is read much further, and inputs of what will
         # be leased are loaded together.
         self._wanted = sum(len(request.ids) for request in requests)
         self._with_input = any(request.payload for request in requests)
 
-    def best(self, namespace: str, lane: str, sets: Sequence[str]) -> Record | None:
-        """Take the best record of a lane among these requirement sets."""
-        chosen: _Queue | None = None
-        for req_set in sets:
-            queue = self._queue(namespace, lane, req_set)
-            head = queue.head(self._wanted)
-            if head is None:
-                continue
-            if chosen is None or _order(head) < _order(chosen.head(self._wanted)):
-                chosen = queue
-        if chosen is None:
-            return None
-        self._wanted = max(0, self._wanted - 1)
-        return chosen.pop()
+    def best(self, request: ClaimRequest, lane: str) -> Record | None:
+        """Take the best record of a lane among the queues that the claim takes."""
+        record = self._lane(request, lane).take(self._wanted)
+        if record is not None:
+            self._wanted = max(0, self._wanted - 1)
+        return record
 
     def has_more(self, request: ClaimRequest) -> bool:
-        return any(
-            self._queue(request.namespace, lane, req_set).head(0) is not None
-            for lane in request.lanes
-            for req_set in request.sets
-        )
+        return any(self._lane(request, lane).is_left() for lane in request.lanes)
 
-    def _queue(self, namespace: str, lane: str, req_set: str) -> "_Queue":
-        key = (namespace, lane, req_set)
-        queue = self._heads.get(key)
+    def _lane(self, request: ClaimRequest, name: str) -> "_Lane":
+        wanted = queue_filter(request.sets, request.kinds)
+        lane = self._lanes.get((request.namespace, name, wanted))
+        if lane is None:
+            lane = _Lane(self._heads(request, name, wanted))
+            self._lanes[request.namespace, name, wanted] = lane
+        return lane
+
+    def _heads(
+        self, request: ClaimRequest, lane: str, wanted: QueueFilter
+    ) -> "list[tuple[float, str, _Queue]]":
+        turn = turn_of(request.ids[0][0]) if request.ids else 0
+        tables, place = self._tx.tables, (request.namespace, lane)
+        heads = heads_of(tables, place, wanted, turn)
+        if len(heads) > 1:
+            first = best_heads(heads, self._wanted)
+            size = self._wanted if wanted.is_small else -(-self._wanted // len(first))
+            tables.open_queues([(*place, name) for name, *_ in first], _page(size))
+        return [(rank, one, self._queue((*place, name), rank)) for name, rank, one in heads]
+
+    def _queue(self, key: tuple[str, str, str], rank: float) -> "_Queue":
+        queue = self._queues.get(key)
         if queue is None:
-            queue = self._heads[key] = _Queue(self._tx, key, with_input=self._with_input)
+            queue = self._queues[key] = _Queue(self._tx, key, with_input=self._with_input)
+            if rank != -inf:
+                queue.has_work()
         return queue
 
 
-def _order(record: Record | None) -> tuple[int, str]:
-    return (record.rank, record.execution_id) if record else (0, "")
+def heads_of(tables: Tables, lane: Key, wanted: QueueFilter, turn: int) -> list[QueueHead]:
+    """The queues of a lane that a claim takes and that have work, with their first places; a few
+    are named without a look."""
+    if wanted.is_small:
+        return [(name, *_UNKNOWN) for name in wanted.names]
+    found: list[QueueHead] = []
+    foreign, size = 0, _FIRST_HEADS
+    place = wanted.next_behind("")
+    while place is not None and len(found) < MOST_NAMED:
+        page = tables.queues(lane, place, size)
+        own = [head for head in page if wanted.takes(head[0])]
+        found += own
+        foreign += len(page) - len(own)
+        if len(page) < size:
+            break
+        if foreign > MOST_FOREIGN:
+            known = {name for name, _, _ in found}
+            named = (name for name in wanted.named(turn) if name not in known)
+            return found + [(name, *_UNKNOWN) for name in named]
+        place, size = wanted.next_behind(page[-1][0]), min(8 * size, MOST_FOREIGN)
+    return found
+
+
+def best_heads(heads: list[QueueHead], wanted: int) -> list[QueueHead]:
+    """Queues in whose first places so many records may be found, the best first."""
+    return nsmallest(max(1, wanted), heads, key=lambda head: head[1:])
+
+
+class _Lane:
+    """The queues of a lane by what is next in each, as far as is known: a place is never behind
+    that of the queue's best record."""
+
+    def __init__(self, heads: list[tuple[float, str, "_Queue"]]) -> None:
+        self._heads = [(rank, own, at, queue) for at, (rank, own, queue) in enumerate(heads)]
+        heapify(self._heads)
+
+    def take(self, wanted: int) -> Record | None:
+        """The best record; `wanted` says how many of the next ones are likely to be taken."""
+        heads = self._heads
+        while heads:
+            rank, execution_id, at, queue = heads[0]
+            head = queue.head(-(-wanted // len(heads)))
+            if head is None:
+                heappop(heads)
+            elif head.rank == rank and head.execution_id == execution_id:
+                return queue.pop()
+            else:
+                heapreplace(heads, (head.rank, head.execution_id, at, queue))
+        return None
+
+    def is_left(self) -> bool:
+        return any(queue.is_left() for *_, queue in self._heads)
 
 
 class _Queue:
-    def __init__(self, tx: Transaction, key: tuple[str, str, str], *, with_input: bool) -> None:
+    def __init__(self, tx: Transaction, key: Key, *, with_input: bool) -> None:
         self._tx = tx
         self._key = key
         self._with_input = with_input
         self._page: Iterator[Record] = iter(())
         self._after: tuple[int, str] | None = None
+        # None until somebody has looked.
+        self._has_more: bool | None = None
         self._is_read = False
         self._head: Record | None = None
 
@@ -93,24 +171,40 @@ class _Queue:
             if self._head is None:
                 if self._is_read:
                     return None
-                self._turn_page(min(wanted, QUEUE_PAGE))
+                self._turn_page(_page(wanted))
         return self._head
+
+    def has_work(self) -> None:
+        """Somebody has looked and seen a record."""
+        self._has_more = True
 
     def pop(self) -> Record | None:
         head, self._head = self._head, None
         return head
 
+    def is_left(self) -> bool:
+        """Whether a record is left, without taking it: other claims may have it."""
+        if self._head is None:
+            self._head = next(self._page, None)
+        if self._has_more is None:
+            _, self._has_more = self._tx.tables.claimable(self._key, None, 0)
+        return self._head is not None or self._has_more
+
     def _turn_page(self, wanted: int) -> None:
-        # One more than wanted says whether anything is left.
-        limit = wanted + 1
-        rows = self._tx.tables.view("claimable", self._key, self._after, limit)
+        rows, self._has_more = self._tx.tables.claimable(self._key, self._after, wanted)
         self._tx.notice(rows)
         if self._with_input and wanted > 1:
-            self._tx.fetch(BLOBS, [(row.execution_id, "input") for row in rows[:wanted]])
+            self._tx.fetch(BLOBS, [(row.execution_id, "input") for row in rows])
         self._page = iter(rows)
-        self._is_read = len(rows) < limit
+        # Without a row the rest is in the hands of other claims.
+        self._is_read = not rows or not self._has_more
         if rows:
-            self._after = _order(rows[-1])
+            self._after = (rows[-1].rank, rows[-1].execution_id)
+
+
+def _page(wanted: int) -> int:
+    """How many records of a queue are read at once."""
+    return min(max(1, wanted), QUEUE_PAGE)
 
 
 def start_claim(
@@ -133,7 +227,7 @@ def claim(tx: Transaction, queues: Queues, request: ClaimRequest) -> ClaimAnswer
     for lane in request.lanes:
         while not reply.full() and looks:
             looks -= 1
-            record = queues.best(request.namespace, lane, request.sets)
+            record = queues.best(request, lane)
             if record is None:
                 break
             reply.take(record)
@@ -151,25 +245,21 @@ class _Reply:
         return len(self.offers) >= len(self._request.ids)
 
     def take(self, record: Record) -> None:
-        tx, request = self._tx, self._request
+        request = self._request
         lease_id, attempt_id = request.ids[len(self.offers)]
-        if is_cancelled_by_flow(_flow(tx, record), record.state):
-            self.offers.append(Offer(disposition="cancelled_by_flow", record=record))
-        elif is_exhausted(record):
-            self.offers.append(Offer(disposition="exhausted", record=record))
+        offer = _unleasable(self._tx, record)
+        if offer is not None:
+            self.offers.append(offer)
         elif request.mode == "reserve" or record.gated:
             self.offers.append(
                 Offer(disposition="reserved", record=self._reserve(record, lease_id))
             )
         else:
-            terms = LeaseTerms(
-                request.worker_id,
-                request.worker_instance_id,
-                lease_id,
-                attempt_id,
-                request.lease_for,
-            )
-            self.offers.append(self._leased(record, terms))
+            worker = (request.worker_id, request.worker_instance_id)
+            terms = LeaseTerms(*worker, lease_id, attempt_id, request.lease_for)
+            offer = _leased(self._tx, record, terms, request, self._room)
+            self._room -= len(offer.input or b"")
+            self.offers.append(offer)
 
     def _reserve(self, record: Record, grant_id: str) -> Record:
         request = self._request
@@ -179,27 +269,42 @@ class _Reply:
         _write(self._tx, done)
         return done.after
 
-    def _leased(self, record: Record, terms: LeaseTerms) -> Offer:
-        done = lease(record, terms, self._tx.now)
-        _write(self._tx, done)
-        body = (
-            self._tx.get(BLOBS, (record.execution_id, "input")) if self._request.payload else None
-        )
-        deferred = body is not None and len(body) > self._room
-        if body is not None and not deferred:
-            self._room -= len(body)
-        linked = self._request.upstreams and record.flow_id
-        paused_by = paused_by_suspension(record)
-        return Offer(
-            disposition="leased",
-            record=done.after,
-            input=None if deferred else body,
-            input_deferred=deferred,
-            journal_length=journal_length(self._tx, done.after),
-            upstreams=upstreams_of(self._tx, record.execution_id, results=True) if linked else (),
-            suspension_id=paused_by,
-            suspension=_suspension(self._tx, record) if paused_by else None,
-        )
+
+def _unleasable(tx: Transaction, record: Record) -> Offer | None:
+    """A record that the engine has to end instead."""
+    flow = tx.flow(record.flow_id) if record.flow_id else None
+    if is_cancelled_by_flow(flow, record.state):
+        return Offer(disposition="cancelled_by_flow", record=record)
+    if is_exhausted(record):
+        return Offer(disposition="exhausted", record=record)
+    return None
+
+
+def _leased(
+    tx: Transaction,
+    record: Record,
+    terms: LeaseTerms,
+    request: ClaimRequest | NamedClaim,
+    room: float,
+) -> Offer:
+    """Lease a record; its input comes along if it fits into `room` bytes."""
+    own = record.execution_id
+    done = lease(record, terms, tx.now)
+    _write(tx, done)
+    body = tx.get(BLOBS, (own, "input")) if request.payload else None
+    deferred = body is not None and len(body) > room
+    linked = request.upstreams and record.flow_id
+    paused_by = paused_by_suspension(record)
+    return Offer(
+        disposition="leased",
+        record=done.after,
+        input=None if deferred else body,
+        input_deferred=deferred,
+        journal_length=journal_length(tx, done.after),
+        upstreams=upstreams_of(tx, own, results=True) if linked else (),
+        suspension_id=paused_by,
+        suspension=tx.get(DOCUMENTS, (own, SUSPENSION)) if paused_by else None,
+    )
 
 
 def lease_named(tx: Transaction, named: NamedClaim) -> Offer | Refused:
@@ -207,33 +312,11 @@ def lease_named(tx: Transaction, named: NamedClaim) -> Offer | Refused:
     worker = (named.worker_id, named.worker_instance_id)
     if record is None or not may_lease(record, tx.now, named.grant_id, worker):
         return Refused(record, tx.now)
-    if is_cancelled_by_flow(_flow(tx, record), record.state):
-        return Offer(disposition="cancelled_by_flow", record=record)
-    if is_exhausted(record):
-        return Offer(disposition="exhausted", record=record)
+    offer = _unleasable(tx, record)
+    if offer is not None:
+        return offer
     terms = LeaseTerms(*worker, named.lease_id, named.attempt_id, named.lease_for, named.reason)
-    done = lease(record, terms, tx.now)
-    _write(tx, done)
-    body = _input(tx, record) if named.payload else None
-    paused_by = paused_by_suspension(record)
-    linked = named.upstreams and record.flow_id
-    return Offer(
-        disposition="leased",
-        record=done.after,
-        input=body,
-        upstreams=upstreams_of(tx, record.execution_id, results=True) if linked else (),
-        journal_length=journal_length(tx, done.after),
-        suspension_id=paused_by,
-        suspension=_suspension(tx, record) if paused_by else None,
-    )
-
-
-def _input(tx: Transaction, record: Record) -> bytes | None:
-    return tx.get(BLOBS, (record.execution_id, "input"))
-
-
-def _suspension(tx: Transaction, record: Record) -> Document | None:
-    return tx.get(DOCUMENTS, (record.execution_id, SUSPENSION))
+    return _leased(tx, record, terms, named, inf)
 
 
 def journal_length(tx: Transaction, record: Record) -> int:
@@ -247,10 +330,6 @@ def _write(tx: Transaction, done: Transition) -> None:
     tx.write(done)
     if done.after.flow_id:
         move_member(tx, done)
-
-
-def _flow(tx: Transaction, record: Record) -> Flow | None:
-    return tx.flow(record.flow_id) if record.flow_id else None
 
 
 def start_apply(tx: Transaction, plans: Sequence[Plan]) -> Callable[[Plan], Answer]:

@@ -7,7 +7,7 @@ from flowfabric.backend.reference.limit_tables import ATTACHED
 from flowfabric.backend.reference.tables import BLOBS, FAIRNESS, KEYS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import CreateAnswer, Created, Duplicate
-from flowfabric.core.flow_checks import explain_create
+from flowfabric.core.checks import explain_create
 from flowfabric.core.graph import grown
 from flowfabric.core.ids import partition_of
 from flowfabric.core.members import keep_flow, move_member
@@ -44,8 +44,9 @@ def create(tx: Transaction, new: NewExecution) -> CreateAnswer:
         return Duplicate(new.execution_id)
     if record.flow_id:
         flow = tx.flow(record.flow_id)
-        if flow is None or explain_create(record, flow) is not None:
-            return FlowRefused(flow)
+        parent = tx.record(record.parent_id) if record.parent_id else None
+        if flow is None or explain_create(record, flow, parent) is not None:
+            return FlowRefused(flow, parent)
         keep_flow(tx, grown(flow, members=1))
     created = insert(tx, new)
     return Created(created.execution_id, created.state, created.reason)

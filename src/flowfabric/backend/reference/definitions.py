@@ -6,10 +6,9 @@ from functools import partial
 import msgspec
 
 from flowfabric.backend.reference.budgets import Budgets
-from flowfabric.backend.reference.gates import Gates
+from flowfabric.backend.reference.gates import Gates, admissible_at_budgets, admissible_at_gate
 from flowfabric.backend.reference.limit_tables import BUDGETS, GATES
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.waiters import admissible_at_budgets, admissible_at_gate
 from flowfabric.core.limits.asks import (
     DefineBudget,
     Defined,

@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from flowfabric.backend.reference.flow_members import is_flow_among
+from flowfabric.backend.reference.flows import is_flow_among
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
 from flowfabric.core.events import LogEntry
@@ -36,8 +36,11 @@ def events(tx: Transaction, tag: int, cursor: bytes, wanted: EventFilter, limit:
     """Entries behind the cursor that the filter lets through; those it does not are passed."""
     asked = number_of(tag, cursor)
     oldest, newest = tx.tables.log_bounds()
-    # A cursor ahead of the log was made by one that is gone, as before a restored backup.
-    start = at = min(max(asked, oldest), newest)
+    start = at = max(asked, oldest)
+    if at > newest:
+        # Another process could read further already. A cursor ahead of all numbers was made by a
+        # log that is gone, as before a restored backup.
+        start = at = min(at, tx.tables.last_log_number())
     found: list[StoredEvent] = []
     room = Room()
     is_full = False

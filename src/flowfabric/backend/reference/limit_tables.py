@@ -15,7 +15,7 @@ BUDGETS: Final = Table[str, Budget]("budget")
 # (execution, budget): the ledgers of an execution lie together and go with it.
 LEDGERS: Final = Table[Pair, Ledger]("ledger")
 # By budget and reservation.
-RESERVATIONS: Final = Table[Pair, Reservation]("hold")
+RESERVATIONS: Final = Table[Pair, Reservation]("reservation")
 # (budget, dedup key) -> until when a repeat is recognised.
 MARKS: Final = Table[Pair, int]("dedup_mark")
 # (budget, execution) -> when the execution was created.
@@ -39,10 +39,10 @@ TIMERS: Final = Order(
     by_instant,
 )
 # Holds of a whole tree by their end: an expired one counts at levels its own budget shares.
-HOLD_ENDS: Final = Order(
-    "hold_ends",
+RESERVATION_ENDS: Final = Order(
+    "reservation_ends",
     RESERVATIONS,
-    lambda key, hold: ((hold.root_id,), (hold.until, *key)),
+    lambda key, one: ((one.root_id,), (one.until, *key)),
     by_instant,
 )
 MARK_ENDS: Final = Order("mark_ends", MARKS, lambda key, until: ((), (until, *key)), by_instant)
@@ -67,7 +67,7 @@ WAITER_ENDS: Final = Order(
 
 ORDERS: Final[tuple[Order[Any, Any], ...]] = (
     TIMERS,
-    HOLD_ENDS,
+    RESERVATION_ENDS,
     MARK_ENDS,
     GATE_ENDS,
     SLOT_ENDS,

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from flowfabric.backend.reference.buckets import Buckets, Rows
+from flowfabric.backend.reference.buckets import Buckets, GroupedBuckets, Rows
 from flowfabric.backend.reference.limit_tables import ORDERS
 from flowfabric.backend.reference.tables import (
     CONFIG,
@@ -21,6 +21,7 @@ from flowfabric.backend.reference.tables import (
     JournalRow,
     LogRow,
     Order,
+    QueueHead,
     Table,
     Tables,
 )
@@ -43,6 +44,7 @@ class MemoryTables(Tables):
         self.searchable = searchable
         self._tables: defaultdict[Table[Any, Any], Rows[Any, Any]] = defaultdict(Rows)
         self._buckets: defaultdict[str, Buckets] = defaultdict(Buckets)
+        self._buckets["claimable"] = self._queues = GroupedBuckets()
         self._log: list[LogRow] = []
         self._log_end = 0
         self._config_revision = 0
@@ -151,6 +153,20 @@ class MemoryTables(Tables):
         orders = self._buckets[name].walk(key, after, limit, newest=newest)
         return [records[order[-1]] for order in orders]
 
+    def claimable(self, key: Key, after: Key | None, limit: int) -> tuple[list[Record], bool]:
+        records = self.view("claimable", key, after, limit + 1)
+        return records[:limit], len(records) > limit
+
+    def open_queues(self, queues: Sequence[Key], limit: int) -> None:
+        """Reading them one by one is as fast."""
+
+    def queues(self, lane: Key, start: str, limit: int) -> list[QueueHead]:
+        heads: list[QueueHead] = []
+        for name in islice(self._queues.names_from(lane, start), limit):
+            rank, execution_id = self._queues.first((*lane, name))
+            heads.append((str(name), int(rank), str(execution_id)))
+        return heads
+
     def view_places(self, name: str, key: Key, after: Key | None, limit: int) -> list[Key]:
         return self._buckets[name].walk(key, after, limit)
 
@@ -184,6 +200,9 @@ class MemoryTables(Tables):
 
     def log_bounds(self) -> tuple[int, int]:
         return self._log_end - len(self._log), self._log_end
+
+    def last_log_number(self) -> int:
+        return self._log_end
 
     def trim_log(self, before: int, keep: int) -> int:
         gone = max(0, len(self._log) - keep)

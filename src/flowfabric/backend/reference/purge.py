@@ -38,8 +38,8 @@ from flowfabric.core.limits.gates import Gate
 from flowfabric.core.new_execution import rank_shift_of
 from flowfabric.core.record import Record
 from flowfabric.core.retention import (
-    LOG_ENTRIES,
-    LOG_MS,
+    LOG_LIMITS,
+    LogLimits,
     count_purged,
     flow_purge_at,
     judge_purge,
@@ -63,8 +63,7 @@ class PurgeOrder(msgspec.Struct, frozen=True):
     limit: int
     partitions: frozenset[int] = frozenset()
     only: DutyFilter = EVERYBODY
-    keep_log_ms: int = LOG_MS
-    keep_log: int = LOG_ENTRIES
+    log: LogLimits = LOG_LIMITS
 
 
 def start_purge(tx: Transaction, orders: Sequence[PurgeOrder]) -> Callable[[PurgeOrder], int]:
@@ -77,7 +76,7 @@ def start_purge(tx: Transaction, orders: Sequence[PurgeOrder]) -> Callable[[Purg
         tx.flush()
         _purge_flows(tx, order)
         tx.tables.drop_expired_keys(tx.now, MOST_LOOKS)
-        feed.trim(tx, order.keep_log_ms, order.keep_log)
+        feed.trim(tx, order.log.keep_ms, order.log.keep)
         _drop(tx, WORKERS, lambda worker: ends_at(worker) <= tx.now)
         _drop(tx, FAIRNESS, lambda last: not rank_shift_of(last, tx.now))
         _drop_ended(tx)
@@ -170,8 +169,7 @@ def _drop(tx: Transaction, table: Table[Any, Any], is_over: Callable[[Any], bool
 
 def _forget_spending(tx: Transaction, record: Record) -> None:
     """What a purged execution leaves at budgets: its ledgers, and that it was attached."""
-    for key, _ in tx.tables.range(LEDGERS, (record.execution_id,), None, MOST_LOOKS):
-        tx.put(LEDGERS, key, None)
+    tx.drop_range(LEDGERS, record.execution_id)
     for budget_id in record.budget_ids:
         tx.put(ATTACHED, (budget_id, record.execution_id), None)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from flowfabric.backend.reference.flow_members import is_flow_among
+from flowfabric.backend.reference.flows import is_flow_among
 from flowfabric.backend.reference.limit_tables import TIMERS
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
@@ -15,12 +15,13 @@ from flowfabric.backend.reference.tables import (
     Table,
 )
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.types import NO_DOCUMENTS, ConfigDocument, DuePage, Named, Queue, Seen, With
+from flowfabric.backend.types import NO_DOCUMENTS, DuePage, Named, Queue, Seen, With
 from flowfabric.core.documents import SUSPENSION, WAITPOINTS, Document
 from flowfabric.core.events import HistoryEntry, history_of
-from flowfabric.core.graph import INPUT, UPSTREAM_BYTES, Edge, Flow, Upstream
+from flowfabric.core.graph import INPUT, UPSTREAM_BYTES, Edge, Upstream
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Attempt, Record
+from flowfabric.core.views import Key
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -125,32 +126,52 @@ def due(
     """Records, flows, budgets and config documents whose time has come, each by (due_at, id) behind
     `after`, at most `limit` of each. The last two lie in none of the partitions and are shown to
     everybody."""
+    tables, now = tx.tables, tx.now
     records, record_end = _walk(
-        _due_records(tx), after, limit, lambda one: _is_among(one, partitions)
-    )
-    flows, flow_end = _walk(
-        _due_flows(tx),
+        lambda after: _until(now, tables.view("timers", (), after, limit)),
+        lambda record: (record.due_at, record.execution_id),
         after,
         limit,
-        lambda one: not partitions or is_flow_among(tx, one.flow_id, partitions),
+        lambda record: not partitions or partition_of(record.execution_id) in partitions,
     )
-    budgets, budget_end = _walk(_due_budgets(tx), after, limit, lambda _: True)
-    config, config_end = _walk(_due_config(tx), after, limit, lambda _: True)
-    all_ends = (record_end, flow_end, budget_end, config_end)
-    ends = [end for end in all_ends if end is not None]
+    flows, flow_end = _walk(
+        lambda after: tables.due_flows(now, limit, after),
+        lambda flow: (flow.due_at, flow.flow_id),
+        after,
+        limit,
+        lambda flow: not partitions or is_flow_among(tx, flow.flow_id, partitions),
+    )
+    budgets, budget_end = _walk(
+        lambda after: tables.places(TIMERS, (), after, now, limit), _moment, after, limit
+    )
+    config, config_end = _walk(
+        lambda after: tables.ordered(CONFIG_TIMERS, (), after, now, limit),
+        lambda row: (row[1].due_at, row[0]),
+        after,
+        limit,
+    )
+    ends = [end for end in (record_end, flow_end, budget_end, config_end) if end is not None]
     include = {
-        record.execution_id: documents_of(tx, record.execution_id, due_documents(record, tx.now))
+        record.execution_id: documents_of(tx, record.execution_id, due_documents(record, now))
         for record in records
     }
     return DuePage(
         tuple(records),
         tuple(flows),
-        tx.now,
+        now,
         min(ends, default=None),
         {own: documents for own, documents in include.items() if documents},
-        tuple(budgets),
-        tuple(config),
+        tuple(map(_moment, budgets)),
+        tuple(document for _, document in config),
     )
+
+
+def _until(now: int, records: list[Record]) -> list[Record]:
+    return [record for record in records if record.due_at <= now]
+
+
+def _moment(place: Key) -> Moment:
+    return int(place[0]), str(place[1])
 
 
 def due_documents(record: Record, now: int) -> list[str]:
@@ -161,47 +182,19 @@ def due_documents(record: Record, now: int) -> list[str]:
     return names
 
 
-# Reads a page behind a moment, and tells the moment of one thing on it.
-_Pages = tuple[Callable[[Moment | None, int], list[T]], Callable[[T], Moment]]
-
-
-def _due_records(tx: Transaction) -> _Pages[Record]:
-    def page(after: Moment | None, limit: int) -> list[Record]:
-        records = tx.tables.view("timers", (), after, limit)
-        return [record for record in records if record.due_at <= tx.now]
-
-    return page, _record_moment
-
-
-def _due_flows(tx: Transaction) -> _Pages[Flow]:
-    return lambda after, limit: tx.tables.due_flows(tx.now, limit, after), _flow_moment
-
-
-def _due_budgets(tx: Transaction) -> _Pages[Moment]:
-    def page(after: Moment | None, limit: int) -> list[Moment]:
-        places = tx.tables.places(TIMERS, (), after, tx.now, limit)
-        return [(int(due_at), str(budget_id)) for due_at, budget_id in places]
-
-    return page, lambda moment: moment
-
-
-def _due_config(tx: Transaction) -> _Pages[ConfigDocument]:
-    def page(after: Moment | None, limit: int) -> list[ConfigDocument]:
-        rows = tx.tables.ordered(CONFIG_TIMERS, (), after, tx.now, limit)
-        return [document for _, document in rows]
-
-    return page, lambda document: (document.due_at, document.name)
-
-
 def _walk(
-    pages: _Pages[T], after: Moment | None, limit: int, wanted: Callable[[T], bool]
+    page: Callable[[Moment | None], list[T]],
+    moment: Callable[[T], Moment],
+    after: Moment | None,
+    limit: int,
+    wanted: Callable[[T], bool] = lambda _: True,
 ) -> tuple[list[T], Moment | None]:
-    """Up to `limit` wanted things, and where to go on; None when the walk came to the end."""
-    page, moment = pages
+    """Up to `limit` wanted things, and where to go on; None when the walk came to the end. `page`
+    reads up to `limit` behind a moment, and `moment` is that of one of them."""
     found: list[T] = []
     looks = MOST_LOOKS
     while len(found) < limit and looks > 0:
-        rows = page(after, limit)
+        rows = page(after)
         for row in rows:
             after = moment(row)
             if wanted(row):
@@ -212,18 +205,6 @@ def _walk(
             return found, None
         looks -= limit
     return found, after
-
-
-def _is_among(record: Record, partitions: frozenset[int]) -> bool:
-    return not partitions or partition_of(record.execution_id) in partitions
-
-
-def _record_moment(record: Record) -> Moment:
-    return record.due_at, record.execution_id
-
-
-def _flow_moment(flow: Flow) -> Moment:
-    return flow.due_at, flow.flow_id
 
 
 def count(tx: Transaction, namespace: str, lane: str) -> dict[str, int]:
@@ -238,9 +219,14 @@ def count(tx: Transaction, namespace: str, lane: str) -> dict[str, int]:
 
 
 def queues(tx: Transaction, namespace: str, lane: str) -> list[Queue]:
-    """What waits in a lane, per requirement set."""
+    """What waits in a lane, per queue."""
     found = tx.tables.view_keys("claimable", (namespace, lane))
-    return [Queue(str(key[2]), size, int(first[0])) for key, size, first in found]
+    tx.fetch(RECORDS, [str(first[1]) for _, _, first in found])
+    queues: list[Queue] = []
+    for key, size, (rank, first) in found:
+        record = tx.record(str(first))
+        queues.append(Queue(str(key[2]), size, int(rank), record.kind if record else ""))
+    return queues
 
 
 def upstreams_of(tx: Transaction, target: str, *, results: bool) -> tuple[Upstream, ...]:

@@ -58,7 +58,7 @@ class Stretch(NamedTuple):
 Walk = Generator[tuple[Key | None, int], Stretch, Page]
 
 
-def search(tx: Transaction, request: ListRequest) -> Page:
+def read_page(tx: Transaction, request: ListRequest) -> Page:
     walk, place = walk_through(request), PLACES[request.order]
     try:
         after, size = next(walk)

@@ -3,6 +3,7 @@ reads of a stream and its summary."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from flowfabric.backend.reference.tables import (
     StreamMeta,
 )
 from flowfabric.backend.reference.transaction import Transaction, is_held
+from flowfabric.backend.reference.work import attempt
 from flowfabric.backend.types import (
     Append,
     Appended,
@@ -41,6 +43,7 @@ from flowfabric.core.streams import (
     tail_position,
     upper_bound,
 )
+from flowfabric.errors import FlowFabricError
 from flowfabric.operations.streams import Frame, FramePage, StoredFrame
 
 _replace = msgspec.structs.replace
@@ -246,11 +249,7 @@ class _Appending:
 
     def _drop_all(self, stream: StreamKey, meta: StreamMeta) -> StreamMeta:
         """Frames of a stream that expired; they must not come back to life with the next one."""
-        after: FrameKey | None = None
-        while rows := self._tx.tables.range(FRAMES, stream, after, 1_000):
-            for key, _ in rows:
-                self._tx.put(FRAMES, key, None)
-            after = rows[-1][0]
+        self._tx.drop_range(FRAMES, *stream)
         gone = dict.fromkeys(meta.retained, (meta.last_ms, meta.last_seq))
         meta = _replace(meta, retained={}, trimmed={**meta.trimmed, **gone}, expires_at=0)
         self._tx.put(STREAMS, stream, meta)
@@ -274,6 +273,10 @@ def _check_sizes(item: Append) -> None:
 def _answer(meta: StreamMeta, ids: Sequence[str], now: int, *, replayed: bool = False) -> Appended:
     retained = sum(meta.retained.values())
     return Appended(tuple(ids), meta.frame_count, retained, now, meta.summary_version, replayed)
+
+
+def read_ranges(tx: Transaction, ranges: Sequence[FrameRange]) -> list[FramePage | FlowFabricError]:
+    return [attempt(tx, "frames", partial(read_frames, tx, wanted)) for wanted in ranges]
 
 
 def read_frames(tx: Transaction, wanted: FrameRange) -> FramePage:

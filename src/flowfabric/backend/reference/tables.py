@@ -154,6 +154,10 @@ class Changes(NamedTuple):
     log: list[LogEntry]
 
 
+# The name of a queue, and the rank and id of its first record.
+QueueHead = tuple[str, float, str]
+
+
 class LogRow(NamedTuple):
     number: int
     entry: LogEntry
@@ -214,6 +218,20 @@ class Tables(Protocol):
         """Records of one view under one key, in its order (or backwards), behind `after`."""
         ...
 
+    def claimable(self, key: Key, after: Key | None, limit: int) -> tuple[list[Record], bool]:
+        """Records of the view `claimable`, and whether there are more. Where several transactions
+        run at once, each is given to one of them."""
+        ...
+
+    def open_queues(self, queues: Sequence[Key], limit: int) -> None:
+        """Claims are about to read so many records of each of these queues. Where a trip is dear,
+        they are fetched together."""
+        ...
+
+    def queues(self, lane: Key, start: str, limit: int) -> list[QueueHead]:
+        """The queues of a (namespace, lane) that have work, by name, `start` included."""
+        ...
+
     def view_places(self, name: str, key: Key, after: Key | None, limit: int) -> list[Key]:
         """The orders of such records, from the index alone: one that cannot be read is
         returned too."""
@@ -255,6 +273,10 @@ class Tables(Protocol):
 
     def log_bounds(self) -> tuple[int, int]:
         """(number before the oldest retained entry, newest number); equal when it is empty."""
+        ...
+
+    def last_log_number(self) -> int:
+        """The number given last, to an entry that may be gone or may not be readable yet."""
         ...
 
     def trim_log(self, before: int, keep: int) -> int:

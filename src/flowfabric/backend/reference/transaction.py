@@ -1,11 +1,19 @@
 """One transaction of the reference: reads through, gathers writes, undoes a failed item."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from flowfabric.backend.base import LOG_TOPIC, end_topic, lane_topic, stream_topic
+from flowfabric.backend.base import (
+    LOG_TOPIC,
+    end_topic,
+    queue_notice,
+    stream_topic,
+    worker_topic,
+)
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
     BLOBS,
@@ -29,7 +37,8 @@ from flowfabric.core.plan import Blob, Fence
 from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL, State
 from flowfabric.core.transition import Transition
-from flowfabric.core.views import Key, is_offered
+from flowfabric.core.views import Key, is_in, is_offered
+from flowfabric.errors import FlowFabricError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -78,6 +87,13 @@ class Transaction:
             del self.siblings[counted:]
             raise
 
+    def item_each(self, keys: Iterable[K], work: Callable[[K], None]) -> None:
+        """Prepare for a batch, once per key. An error is dropped: the item that needs the key meets
+        it again, and answers it."""
+        for key in dict.fromkeys(keys):
+            with suppress(FlowFabricError):
+                self.item(partial(work, key))
+
     def flush(self) -> None:
         """Hand all finished items over, so that views and ranges show them."""
         if not self._dirty and not self._log:
@@ -125,10 +141,10 @@ class Transaction:
         self._seen.setdefault(table, {})[key] = None
         self.put(table, key, value)
 
-    def drop_range(self, table: Table[Any, Any], owner: str) -> int:
-        """Delete the rows whose key begins with this id; how many there were."""
+    def drop_range(self, table: Table[Any, Any], *prefix: str | int) -> int:
+        """Delete the rows whose key begins like this; how many there were."""
         dropped, after = 0, None
-        while rows := self.tables.range(table, (owner,), after, _PAGE):
+        while rows := self.tables.range(table, prefix, after, _PAGE):
             for key, _ in rows:
                 self.put(table, key, None)
             dropped += len(rows)
@@ -201,14 +217,24 @@ class Transaction:
     def members_in(
         self, flow_id: str, state: State, after: tuple[int, str] | None, limit: int
     ) -> Sequence[tuple[int, str]]:
-        """Members written since the last flush are not there yet unless they were before."""
+        return self._still_in("flow", (flow_id, state), after, limit)
+
+    def tied_children(
+        self, parent_id: str, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[tuple[int, str]]:
+        return self._still_in("children", (parent_id, 1), after, limit)
+
+    def _still_in(
+        self, view: str, key: Key, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[tuple[int, str]]:
+        """Records written since the last flush are not there yet unless they were before."""
         changed = self._dirty.get(RECORDS, {})
         found: list[tuple[int, str]] = []
         while len(found) < limit:
-            places = self.tables.view_places("flow", (flow_id, state), after, limit)
+            places = self.tables.view_places(view, key, after, limit)
             for created_at, execution_id in places:
                 record = changed.get(execution_id)
-                if record is None or record.state == state:
+                if record is None or is_in(record, view, key):
                     found.append((int(created_at), str(execution_id)))
             if len(places) < limit:
                 break
@@ -248,12 +274,14 @@ class Transaction:
     def _notify_of(self, transition: Transition) -> None:
         before, after = transition.before, transition.after
         if is_offered(after) and not (before and is_offered(before)):
-            self.topics.add(lane_topic(after.namespace, after.lane))
+            self.topics.add(queue_notice(after.namespace, after.lane, after.req_set))
         attempt = transition.ended or after.attempt
         if attempt is not None and attempt.closed_at == self.now:
             self.topics.add(stream_topic(after.execution_id, attempt.index))
         if after.state in FINAL and not (before and before.state in FINAL):
             self.topics.add(end_topic(after.execution_id))
+        if transition.taken_from:
+            self.topics.add(worker_topic(transition.taken_from))
 
     def put_blobs(self, execution_id: str, blobs: Mapping[Blob, bytes | None]) -> None:
         for name, body in blobs.items():

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+import msgspec
+
 from flowfabric.backend.base import StoreCounters
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.errors import Bug, FlowFabricError
@@ -13,6 +15,8 @@ I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
 T = TypeVar("T")
 
+Start = Callable[[Transaction, Sequence[I]], Callable[[I], A]]
+
 # Items behind so many rows wait for the next transaction: a group of large steps would otherwise
 # keep everybody else out for as long as all of them take.
 MOST_ROWS: Final = 400
@@ -20,21 +24,13 @@ MOST_ROWS: Final = 400
 _log = logging.getLogger("flowfabric.backend")
 
 
-class Work(Generic[I, A]):
+class Work(msgspec.Struct, Generic[I, A], frozen=True, eq=False):
     """`start` looks at the whole batch (to load what it needs at once) and returns what does one
     item of it."""
 
-    __slots__ = ("items", "name", "start")
-
-    def __init__(
-        self,
-        name: str,
-        start: Callable[[Transaction, Sequence[I]], Callable[[I], A]],
-        items: Sequence[I],
-    ) -> None:
-        self.name = name
-        self.start = start
-        self.items = items
+    name: str
+    start: Start[I, A]
+    items: Sequence[I]
 
     def part(self, items: Sequence[I]) -> "Work[I, A]":
         """The same work on some of its items."""

@@ -1,4 +1,4 @@
-"""The default home: one SQLite file, one host, nothing to install and nothing to start."""
+"""The default store: one SQLite file, one host, nothing to install and nothing to start."""
 
 import os
 import sqlite3
@@ -11,6 +11,7 @@ from flowfabric.backend.reference.backend import ReferenceBackend
 from flowfabric.backend.sqlite import schema
 from flowfabric.backend.sqlite.connection import Durability
 from flowfabric.backend.sqlite.faults import error_for
+from flowfabric.backend.sqlite.moving import SqliteMovable
 from flowfabric.backend.sqlite.opening import READERS, Clock, Opening
 from flowfabric.backend.sqlite.places import canonical
 from flowfabric.backend.sqlite.repair import damage_of, repair
@@ -18,7 +19,7 @@ from flowfabric.backend.sqlite.runner import SqliteRunner
 from flowfabric.backend.types import Description
 from flowfabric.core.version import VERSION
 
-__all__ = ["Durability", "damage_of", "open_sqlite", "pending_steps", "repair"]
+__all__ = ["Durability", "damage_of", "movable_file", "open_sqlite", "pending_steps", "repair"]
 
 
 def pending_steps(path: str | os.PathLike[str]) -> list[str]:
@@ -48,12 +49,24 @@ def open_sqlite(
     file once: a second attempt is refused until the first is closed.
 
     With durability `normal` a power failure may take the commits of the last second; `fsync` waits
-    for the disk at every commit. The end of a process takes nothing in either case.
+    for the disk at every commit. A process that ends or crashes loses nothing in either case.
     """
     opening = Opening(canonical(path), Clock(clock), durability, searchable, readers=readers)
     notifier = LocalNotifier()
     runner = SqliteRunner(opening, lambda topics: notifier.notify(*topics), notifier.notify_all)
     return ReferenceBackend(runner, notifier, _description(durability))
+
+
+def movable_file(
+    path: str | os.PathLike[str],
+    searchable: frozenset[str],
+    clock: Callable[[], int] | None = None,
+    *,
+    is_new: bool,
+) -> SqliteMovable:
+    """A file as the source of a move, or as its target, which may be new."""
+    opening = Opening(canonical(path), Clock(clock), searchable=searchable)
+    return SqliteMovable(opening, is_new=is_new)
 
 
 def _description(durability: Durability) -> Description:

@@ -11,8 +11,8 @@ Durability = Literal["normal", "fsync"]
 MAX_VALUE_BYTES: Final = 32 * 1024 * 1024
 BUSY_MS: Final = 5_000
 _PAGE_BYTES: Final = 8_192
-# Merging the log is the upkeep's; a writer does it only when writing never pauses, so that the log
-# does not grow for ever.
+# The upkeep merges the write-ahead log into the file. A writer does so only when the log has this
+# length, because the upkeep found no pause.
 _CHECKPOINT_PAGES: Final = 16_000
 _WRITER_CACHE_KIB: Final = 64 * 1024
 _READER_CACHE_KIB: Final = 8 * 1024
@@ -34,7 +34,7 @@ def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
 
 
 def configure_writer(connection: sqlite3.Connection, path: str, durability: Durability) -> None:
-    # Only a new file takes it; rows written together fill fewer, larger pages.
+    # Only a new file accepts it; rows written together fill fewer, larger pages.
     connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":

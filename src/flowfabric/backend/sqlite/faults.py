@@ -3,8 +3,9 @@
 import os
 import sqlite3
 import stat
-from typing import Final, Literal
+from typing import Final
 
+from flowfabric.backend.sql.batches import Kind
 from flowfabric.errors import (
     Bug,
     Corruption,
@@ -13,11 +14,8 @@ from flowfabric.errors import (
     PayloadTooLarge,
     ResourceExhausted,
     RetryExhausted,
+    Unavailable,
 )
-
-# busy: somebody else holds the lock, repeat. item: one item of the batch is to blame.
-# broken: the file is damaged, write no more. fault: everything else, the batch has failed.
-Kind = Literal["busy", "item", "broken", "fault"]
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _ITEM: Final = frozenset(
@@ -40,8 +38,15 @@ def code_of(fault: BaseException) -> int:
     return code & 0xFF
 
 
+def _is_sealed(fault: BaseException) -> bool:
+    """Whether a trigger has refused the write: the deployment moves to another store."""
+    return getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_CONSTRAINT_TRIGGER
+
+
 def kind_of(fault: Exception) -> Kind:
     code = code_of(fault)
+    if _is_sealed(fault):
+        return "fault"
     if code in _BUSY:
         return "busy"
     if code in _BROKEN:
@@ -63,6 +68,8 @@ def _error_for(fault: Exception, path: str) -> FlowFabricError:
     if isinstance(fault, FlowFabricError):
         return type(fault)(fault.detail, **fault.details)
     code = code_of(fault)
+    if _is_sealed(fault):
+        return Unavailable(f"sqlite: {path} is {fault}")
     if code in _BUSY:
         return RetryExhausted(f"sqlite: {path}: another process holds the lock: {fault}")
     if code == sqlite3.SQLITE_TOOBIG or isinstance(fault, OverflowError | sqlite3.DataError):

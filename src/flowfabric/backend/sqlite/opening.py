@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from flowfabric.backend.sql.tags import prepare_tags
 from flowfabric.backend.sqlite import places, presence, schema
 from flowfabric.backend.sqlite.connection import (
     BUSY_MS,
@@ -22,7 +23,6 @@ from flowfabric.backend.sqlite.connection import (
 )
 from flowfabric.backend.sqlite.faults import error_for
 from flowfabric.backend.sqlite.tables import SqliteTables
-from flowfabric.backend.sqlite.tags import prepare_tags
 from flowfabric.errors import Unavailable
 
 _log = logging.getLogger("flowfabric.backend.sqlite")
@@ -67,7 +67,7 @@ class Opened(NamedTuple):
 
     writing: sqlite3.Connection
     reading: list[sqlite3.Connection]
-    tending: sqlite3.Connection
+    maintenance: sqlite3.Connection
     token: str
 
 
@@ -99,8 +99,8 @@ def _open(opening: Opening, undo: ExitStack) -> Opened:
     with writing:
         prepare_tags(SqliteTables(writing), opening.searchable)
     reading = [_open_reader(opening, undo) for _ in range(opening.readers)]
-    tending = undo.enter_context(closing(connect(path, opening.busy_ms)))
-    return Opened(writing, reading, tending, token)
+    maintenance = undo.enter_context(closing(connect(path, opening.busy_ms)))
+    return Opened(writing, reading, maintenance, token)
 
 
 def _open_reader(opening: Opening, undo: ExitStack) -> sqlite3.Connection:

@@ -40,7 +40,7 @@ _lock: Final = threading.Lock()
 
 
 def canonical(path: str | os.PathLike[str]) -> str:
-    """The one name of the file; symbolic links and relative spellings fall together."""
+    """The one name of the file; symbolic links and relative paths lead to the same name."""
     text = os.fspath(path)
     if text in ("", ":memory:") or text.startswith("file:"):
         raise InvalidInput(f"path: expected the name of a file, got {text!r}")
@@ -56,7 +56,7 @@ def occupy(path: str) -> None:
                 f"sqlite: {path} is already open in this process: share that object, or close it"
             )
         if owner is not None:
-            # SQLite keeps its locks in memory that a fork copies: both would believe to hold them.
+            # A fork copies SQLite's locks in memory: both processes would believe they hold them.
             raise Unavailable(
                 f"sqlite: {path} was open when this process was forked: start processes with"
                 " 'spawn', or open the file after the fork"

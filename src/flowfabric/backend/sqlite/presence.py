@@ -1,23 +1,19 @@
-"""Who has the file open, and whether somebody went without closing it."""
+"""Which processes have the file open, and whether one ended without closing it."""
 
 import os
 import secrets
 import sqlite3
-from typing import Final
 
 from flowfabric.backend.sqlite.faults import RESCUE, kind_of
+from flowfabric.config.processes import boot_id, ticks_at_start
 from flowfabric.errors import Corruption
-
-_BOOT: Final = "/proc/sys/kernel/random/boot_id"
-# Ended, though its parent has not taken notice yet.
-_DEAD: Final = frozenset({b"Z", b"X"})
 
 
 def enter(connection: sqlite3.Connection, path: str) -> str:
     """Note that this process has the file open; the token to leave with.
 
-    Where an earlier process vanished the file is checked first: perhaps the machine went with it.
-    Several processes may open the file at once, so each has a row of its own.
+    If an earlier process ended without closing the file, the file is checked first: perhaps the
+    machine failed. Several processes may open the file at once, so each has a row of its own.
     """
     gone = [
         token
@@ -44,7 +40,7 @@ def check(connection: sqlite3.Connection, path: str) -> None:
     try:
         found = [row[0] for row in connection.execute("PRAGMA quick_check(10)")]
     except sqlite3.DatabaseError as fault:
-        # Some damage cannot even be walked around.
+        # Some damage makes the check itself fail.
         if kind_of(fault) != "broken":
             raise
         found = [str(fault)]
@@ -53,25 +49,22 @@ def check(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _is_alive(pid: int, start: str) -> bool:
-    """Whether that very process still runs; a number given again to another one does not count."""
+    """Whether this very process still runs, and not another one that was given its number."""
     return bool(start) and _start(pid) == start
 
 
 def _start(pid: int) -> str:
-    """When a process began, told so that no other one can be mistaken for it; "" when gone."""
+    """When a process began, as a text that no other process has; "" when it has ended."""
     try:
-        with open(_BOOT, encoding="ascii") as boot, open(f"/proc/{pid}/stat", "rb") as facts:
-            # The name in brackets may hold anything; what follows is in fixed order.
-            state, *after = facts.read().rpartition(b") ")[2].split()
-            return "" if state in _DEAD else f"{boot.read().strip()}/{after[18].decode()}"
+        boot = boot_id()
     except OSError:
         return _start_elsewhere(pid)
+    ticks = ticks_at_start(pid)
+    return f"{boot}/{ticks}" if ticks else ""
 
 
 def _start_elsewhere(pid: int) -> str:
     """Without /proc a process is known by its number alone."""
-    if os.path.exists(_BOOT):
-        return ""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.sql.thread_queue import Call, ThreadQueue, deliver
 from flowfabric.backend.sqlite.faults import error_for
 from flowfabric.backend.sqlite.tables import SqliteTables
-from flowfabric.backend.sqlite.thread_queue import Call, ThreadQueue, deliver
 
 Read = Callable[[Transaction], Any]
 

@@ -1,4 +1,4 @@
-"""Writing once more what is derived from the records of a file: columns, indexes, the view of tags.
+"""Rewrites what is derived from the records of a file: columns, indexes, the view of tags.
 
 The packed record is the truth. One that cannot be read is left alone.
 """
@@ -10,12 +10,13 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.sqlite import changes, schema
-from flowfabric.backend.sqlite.codecs import decode_record, encode
+from flowfabric.backend.sql import changes
+from flowfabric.backend.sql.codecs import decode_record, encode
+from flowfabric.backend.sql.tags import prepare_tags
+from flowfabric.backend.sqlite import schema
 from flowfabric.backend.sqlite.connection import connect
 from flowfabric.backend.sqlite.faults import error_for
 from flowfabric.backend.sqlite.tables import SqliteTables
-from flowfabric.backend.sqlite.tags import prepare_tags
 from flowfabric.core.record import Record, due_at_of, rank_of
 from flowfabric.core.views import COLUMNS, columns
 from flowfabric.errors import FlowFabricError
@@ -24,7 +25,7 @@ _PAGE: Final = "SELECT seq, body FROM exec WHERE seq > ? ORDER BY seq LIMIT 1000
 
 
 def repair(path: str) -> None:
-    """In one transaction, while others use the file or not."""
+    """In one transaction; other processes may use the file meanwhile."""
     with closing(connect(path)) as connection:
         try:
             schema.check_ours(connection, path)
@@ -38,7 +39,7 @@ def repair(path: str) -> None:
 
 
 def damage_of(path: str) -> list[str]:
-    """What SQLite itself finds wrong with the file."""
+    """The damage that SQLite itself finds in the file."""
     with closing(connect(path)) as connection:
         try:
             schema.check_ours(connection, path)
@@ -49,7 +50,7 @@ def damage_of(path: str) -> list[str]:
 
 
 def _rewrite(connection: sqlite3.Connection) -> None:
-    statement = changes.update(COLUMNS)
+    statement = changes.update(COLUMNS, "seq")
     for seq, record in _readable(connection):
         rank = rank_of(record.priority, record.created_at, record.rank_shift)
         right = msgspec.structs.replace(record, due_at=due_at_of(record), rank=rank)

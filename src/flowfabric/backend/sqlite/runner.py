@@ -10,11 +10,11 @@ from typing import TypeVar
 from flowfabric.backend.base import StoreCounters
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import AnyWork, Work
+from flowfabric.backend.sql.thread_queue import ThreadQueue, in_thread
 from flowfabric.backend.sqlite import places
-from flowfabric.backend.sqlite.groups import Committer
+from flowfabric.backend.sqlite.groups import SqliteCommitter
 from flowfabric.backend.sqlite.opening import Opened, Opening, open_file
 from flowfabric.backend.sqlite.readers import Read, Readers
-from flowfabric.backend.sqlite.thread_queue import ThreadQueue, in_thread
 from flowfabric.backend.sqlite.upkeep import Upkeep
 from flowfabric.backend.sqlite.writer import CommitListeners, Writer
 from flowfabric.errors import FlowFabricError
@@ -39,8 +39,9 @@ class SqliteRunner:
     ) -> None:
         self._opening = opening
         self._listeners = CommitListeners(on_commit, on_foreign_change)
-        self._works = ThreadQueue[AnyWork](opening.path)
-        self._reads = ThreadQueue[Read](opening.path)
+        name = f"sqlite: {opening.path}"
+        self._works = ThreadQueue[AnyWork](name)
+        self._reads = ThreadQueue[Read](name)
         self._writing: list[threading.Thread] = []
         self._reading: list[threading.Thread] = []
         self._preparing = asyncio.Lock()
@@ -61,8 +62,8 @@ class SqliteRunner:
 
     def _start(self, opened: Opened) -> None:
         path, clock, searchable = self._opening.path, self._opening.clock, self._opening.searchable
-        committer = Committer(opened.writing, path, clock, searchable, self.counters)
-        upkeep = Upkeep(opened.tending, path)
+        committer = SqliteCommitter(opened.writing, path, clock, searchable, self.counters)
+        upkeep = Upkeep(opened.maintenance, path)
         writer = Writer(opened.writing, committer, opened.token, self._listeners, upkeep)
         upkeep.start()
         self._works.open()
@@ -80,7 +81,7 @@ class SqliteRunner:
         return self._reads.put(read)
 
     async def close(self) -> None:
-        """Finish what waits, then let go of the file; no thread remains."""
+        """Finish the waiting calls, then close the file; no thread remains."""
         # The writer's connection goes last, and so merges the write-ahead log into the file.
         for queue, threads in ((self._reads, self._reading), (self._works, self._writing)):
             for ended in queue.close(len(threads)):

@@ -1,5 +1,5 @@
-"""A moment after a commit the write-ahead log is on the disk and merged into the file, by a thread
-of its own so that no writer has to do it.
+"""Flushes the write-ahead log to the disk and merges it into the file soon after a commit, in a
+thread of its own so that no writer has to do it.
 
 SQLite itself would leave the log to the next checkpoint, which on a quiet file is hours away (until
 then a commit outlives its process, but not a power failure), and would make a writer do it.
@@ -13,17 +13,17 @@ from typing import Final
 
 _log = logging.getLogger("flowfabric.backend")
 
-# Short, because whoever writes to the log while much of it goes to the disk waits for that.
+# Short, because a writer waits while a long log is flushed.
 _WITHIN_S: Final = 0.1
 _flush: Final = getattr(os, "fdatasync", os.fsync)
 
 
 class Upkeep:
-    """Looks after one file through a connection of its own."""
+    """Maintains one file through a connection of its own."""
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self._connection = connection
-        # Somebody has the file open by now, so its log is there and stays the same file.
+        # The writer has opened the file, so its log exists and stays the same file.
         self._descriptor = os.open(f"{path}-wal", os.O_RDONLY)
         self._is_wanted = threading.Event()
         self._is_over = threading.Event()
@@ -40,7 +40,7 @@ class Upkeep:
             self._is_wanted.set()
 
     def stop(self) -> None:
-        """Leave what is left to do to the last connection that closes."""
+        """Stop; the last connection that closes does the rest."""
         self._is_over.set()
         self._is_wanted.set()
         self._thread.join()
@@ -50,21 +50,21 @@ class Upkeep:
     def _run(self) -> None:
         while True:
             self._is_wanted.wait()
-            # Before the look at the end, or it would take away what `stop` has just set.
+            # Before `_is_over` is checked: later it might clear what `stop` has just set.
             self._is_wanted.clear()
-            # The commits of this while share one look.
+            # The commits within this time share one flush.
             if self._is_over.wait(_WITHIN_S):
                 return
-            self._tend()
+            self._flush_and_merge()
 
-    def _tend(self) -> None:
+    def _flush_and_merge(self) -> None:
         try:
             _flush(self._descriptor)
-            # Never waits for readers or writers; what they hold up is merged the next time.
+            # Waits for no reader or writer; what they keep it from merging is merged next time.
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except (sqlite3.Error, OSError):
             if not self._has_failed:
-                _log.exception("sqlite: cannot look after the file; will go on trying")
+                _log.exception("sqlite: the write-ahead log was not merged; trying again")
             self._has_failed = True
             self._is_wanted.set()
         else:

@@ -11,9 +11,9 @@ from queue import Empty
 from typing import Any, Final
 
 from flowfabric.backend.reference.work import AnyWork
+from flowfabric.backend.sql.batches import Committer
+from flowfabric.backend.sql.thread_queue import Call, ThreadQueue, deliver, post
 from flowfabric.backend.sqlite import presence
-from flowfabric.backend.sqlite.groups import Committer
-from flowfabric.backend.sqlite.thread_queue import Call, ThreadQueue, deliver, post
 from flowfabric.backend.sqlite.upkeep import Upkeep
 from flowfabric.errors import Bug
 
@@ -38,8 +38,8 @@ class CommitListeners:
 
 
 class Writer:
-    """Takes what waits and commits it as one group. Alone, a call is committed at once; while a
-    group is being written the next one gathers by itself."""
+    """Commits all waiting calls as one group. A call that comes alone is committed at once; while
+    a group is written, the calls of the next one queue up."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Writer:
         self._connection = connection
         self._committer = committer
         self._token = token
-        self._subscribers = listeners
+        self._listeners = listeners
         self._upkeep = upkeep
         self._watch = Watch(connection)
-        self._is_blind = False
+        self._cannot_check = False
         self._last: Call[None] | None = None
 
     def start(self, queue: ThreadQueue[AnyWork]) -> threading.Thread:
@@ -71,12 +71,12 @@ class Writer:
             group = self._gather(queue)
             if group:
                 self._serve(group)
-            self._look_around()
-        self._shut()
+            self._check_other_processes()
+        self._close()
         deliver([self._last])
 
     def _gather(self, queue: ThreadQueue[AnyWork]) -> list[Call[AnyWork]]:
-        """Everything that waits, up to a limit; waits itself until it is time to look around."""
+        """Everything that waits, up to a limit; waits until other processes are to be checked."""
         group: list[Call[Any]] = []
         size = 0
         try:
@@ -101,35 +101,35 @@ class Writer:
             for call in group:
                 call.error = Bug(f"sqlite: {type(fault).__name__}")
         self._upkeep.note_commit()
-        deliver(group, partial(self._subscribers.on_commit, topics) if topics else None)
+        deliver(group, partial(self._listeners.on_commit, topics) if topics else None)
 
-    def _look_around(self) -> None:
+    def _check_other_processes(self) -> None:
         try:
             changed = self._watch.has_changed()
         except sqlite3.Error:
-            if not self._is_blind:
-                _log.exception("sqlite: cannot look for changes; will go on trying")
-            self._is_blind = True
+            if not self._cannot_check:
+                _log.exception("sqlite: commits of other processes were not checked; trying again")
+            self._cannot_check = True
             return
-        self._is_blind = False
-        if changed and self._subscribers.loop is not None:
-            post(self._subscribers.loop, self._subscribers.on_foreign_change)
+        self._cannot_check = False
+        if changed and self._listeners.loop is not None:
+            post(self._listeners.loop, self._listeners.on_foreign_change)
 
-    def _shut(self) -> None:
+    def _close(self) -> None:
         self._upkeep.stop()
         try:
             if self._committer.broken is None:
                 presence.leave(self._connection, self._token)
             self._connection.close()
         except sqlite3.Error:
-            # The next process that opens the file will find this one gone, and check.
+            # The next process that opens the file finds that this one has ended, and checks it.
             _log.warning("sqlite: could not close cleanly", exc_info=True)
 
 
 class Watch:
-    """Looks at `PRAGMA data_version` of the writing connection, which moves with the commits of
-    every other connection and never with its own: whatever moves it came from another process.
-    Looks often after a change and ever more rarely without one."""
+    """Detects commits of other processes by `PRAGMA data_version` of the writing connection, which
+    changes only with commits of other connections. Checks often after a change, and less and less
+    often without one."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -138,7 +138,8 @@ class Watch:
         self.pause = _SHORTEST
 
     def has_changed(self) -> bool:
-        """Whether somebody else wrote since the last look. Does not look when it is too early."""
+        """Whether another process has written since the last check; False when it is too early to
+        check."""
         now = time.monotonic()
         if now < self._next:
             return False

@@ -5,10 +5,19 @@ from flowfabric.backend.valkey.boot import Demands
 from flowfabric.backend.valkey.cluster.backend import ClusterBackend
 from flowfabric.backend.valkey.cluster.topology import Cluster
 from flowfabric.backend.valkey.connection import Login
+from flowfabric.backend.valkey.moving import ValkeyMovable
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.sentinels import Sentinels, WatchedNode
 
-__all__ = ["Demands", "Login", "Opening", "Sentinels", "ValkeyBackend", "open_valkey"]
+__all__ = [
+    "Demands",
+    "Login",
+    "Opening",
+    "Sentinels",
+    "ValkeyBackend",
+    "ValkeyMovable",
+    "open_valkey",
+]
 
 
 def open_valkey(

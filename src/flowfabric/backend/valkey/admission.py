@@ -40,7 +40,7 @@ class _Pending(msgspec.Struct):
     def is_in(self) -> bool:
         return isinstance(self.answer, Admitted)
 
-    def hear(self, tag: str, reply: Any) -> None:
+    def on_reply(self, tag: str, reply: Any) -> None:
         self.asked += 1
         if isinstance(reply, FlowFabricError):
             self.answer = reply
@@ -100,7 +100,7 @@ class SpreadAdmission:
             # Only those whose limits cannot be asked are not let through.
             replies = [fault] * len(batch)
         for pending, reply in zip(batch, replies, strict=True):
-            pending.hear(tag, reply)
+            pending.on_reply(tag, reply)
 
     async def _undo(self, batch: list[_Pending], sound: int) -> None:
         """Take back what refused items got, and everything of those that are asked again."""

@@ -17,10 +17,9 @@ from flowfabric.backend.valkey.calls import (
 )
 from flowfabric.backend.valkey.claims import behind, both, claim_answer, pack_claim
 from flowfabric.backend.valkey.keys import execution_partition_key
-from flowfabric.backend.valkey.packing import Args, flat_plan, record_from
+from flowfabric.backend.valkey.packing import Args, flat_plan, record_at
 from flowfabric.backend.valkey.requests import Applying
 from flowfabric.core.plan import Answer, Applied, Brief, Plan, Refused
-from flowfabric.core.record import Record
 from flowfabric.errors import Bug, TransportError
 
 # Answers to plans, and what came of the claim behind them.
@@ -110,16 +109,7 @@ def _read(plan: Plan, answer: Any, reply: Reply) -> Answer:
     if isinstance(answer, int):
         return Applied(Brief(plan.set["state"], answer, 0, False), "active", reply.now)
     if answer[0] == "refused":
-        return refused(answer[1:3], reply)
+        return Refused(record_at(reply.bodies, *answer[1:3]), reply.now)
     _, state, version, wake_at, gated, was, replayed, more, *places = answer
-    record = record_at(places, reply) if places else None
+    record = record_at(reply.bodies, *places) if places else None
     return Applied(Brief(state, version, wake_at, gated), was, reply.now, record, replayed, more)
-
-
-def refused(places: list[int], reply: Reply) -> Refused:
-    return Refused(record_at(places, reply) if places[0] else None, reply.now)
-
-
-def record_at(places: list[int], reply: Reply) -> Record:
-    row, static = places
-    return record_from(reply.bodies[row], reply.bodies[static])

@@ -18,13 +18,12 @@ from flowfabric.backend.valkey.feed import FeedMechanism
 from flowfabric.backend.valkey.functions import Functions, Loads, Replication
 from flowfabric.backend.valkey.library import INTERFACE
 from flowfabric.backend.valkey.limit_store import LimitMechanism
-from flowfabric.backend.valkey.node import Node
+from flowfabric.backend.valkey.node import Node, Standalone, Topology
 from flowfabric.backend.valkey.notifier import StoreNotifier, ValkeyNotifier
 from flowfabric.backend.valkey.presence import PresenceMechanism
 from flowfabric.backend.valkey.purge import PurgeMechanism
 from flowfabric.backend.valkey.sentinels import Watched, WatchedNode
 from flowfabric.backend.valkey.streams import StreamMechanism
-from flowfabric.backend.valkey.topology import Standalone, Topology
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.plan import Plan
 from flowfabric.core.version import VERSION
@@ -81,6 +80,14 @@ class ValkeyBackend(
         self._topology = calls.topology
         self._server_version, self._durability = "", ""
 
+    @property
+    def calls(self) -> Calls:
+        return self._calls
+
+    @property
+    def opening(self) -> Opening:
+        return self._opening
+
     def describe(self) -> Description:
         cluster = self._topology.is_cluster
         return Description(
@@ -133,6 +140,9 @@ class ValkeyBackend(
         if isinstance(claimed, FlowFabricError):
             raise claimed
         return Finished((), claimed)
+
+    async def refresh_hints(self) -> None:
+        """On one server every step writes its own."""
 
     async def verify(self) -> list[Discrepancy]:
         return await verifying.verify(self._calls, await self.now())

@@ -6,12 +6,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import libvalkey
 import msgspec
 
-from flowfabric.backend.valkey.faults import fault_of
-from flowfabric.backend.valkey.node import Node
-from flowfabric.backend.valkey.topology import Topology
+from flowfabric.backend.valkey.node import Node, Topology
 from flowfabric.core.backoff import Backoff
 from flowfabric.errors import (
     AuthFault,
@@ -124,7 +121,7 @@ async def _version(node: Node, demands: Demands) -> str:
 
 
 async def _info(node: Node, section: str) -> dict[str, str]:
-    answer = await _run(node, "INFO", section)
+    answer = await node.command("INFO", section)
     text = answer.decode() if isinstance(answer, bytes) else str(answer)
     lines = (line.partition(":") for line in text.splitlines())
     return {name: value.strip() for name, colon, value in lines if colon}
@@ -175,13 +172,6 @@ async def _warn_of_replicas(node: Node) -> None:
 
 
 async def _settings(node: Node, *names: str) -> dict[str, str]:
-    answer = await _run(node, "CONFIG", "GET", *names)
+    answer = await node.command("CONFIG", "GET", *names)
     pairs: Any = answer.items() if isinstance(answer, dict) else ()
     return {name.decode(): value.decode() for name, value in pairs}
-
-
-async def _run(node: Node, *words: str) -> Any:
-    answer = await node.run(*words)
-    if isinstance(answer, libvalkey.ReplyError):
-        raise fault_of(answer)
-    return answer

@@ -3,18 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from itertools import repeat
 from typing import Any, Final, TypeVar
 
+import libvalkey
 import msgspec
 
 from flowfabric.backend.valkey import requests
 from flowfabric.backend.valkey.connection import Late
-from flowfabric.backend.valkey.functions import Functions
-from flowfabric.backend.valkey.keys import CONFIG, INDEX_PARTITION
+from flowfabric.backend.valkey.functions import REPLICATED, Functions
+from flowfabric.backend.valkey.keys import CONFIG, INDEX_PARTITION, guard_of, tag_of
+from flowfabric.backend.valkey.library import INTERFACE
 from flowfabric.backend.valkey.packing import Args, decode, encode
-from flowfabric.backend.valkey.topology import Topology
 from flowfabric.core.graph import overfull
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.states import not_a_move
@@ -61,14 +60,11 @@ class Calls:
         searchable: frozenset[str] = frozenset(),
     ) -> None:
         self.functions = functions
+        self.topology = functions.topology
         self.counts = counts
         self.searchable = searchable
         self.counters = functions.counters
         self._clock = clock
-
-    @property
-    def topology(self) -> Topology:
-        return self.functions.topology
 
     async def server_now(self) -> int:
         """The instant at which steps of the store happen."""
@@ -83,19 +79,25 @@ class Calls:
         retry_s: float | None = None,
         late: Late | None = None,
     ) -> Reply:
-        packed = encode(requests.Call(self.now(), self.partition(key), request))
-        bodies = args.bodies if args else ()
-        call = self.functions.call
-        return self.reply_in(await call(function, key, packed, *bodies, retry_s=retry_s, late=late))
+        functions, bodies = self.functions, args.bodies if args else ()
+        # The test's instant; 0 is the server's own.
+        now = self._clock() if self._clock else 0
+        # In a cluster the function must keep to the tag of its key.
+        tag = self.topology.is_cluster and tag_of(key)
+        keys = (2, key, guard_of(key)) if tag else (1, key)
+        packed = encode(requests.Call(now, tag, request))
+        command = ("FCALL", f"ff{INTERFACE}_{function}", *keys, packed, *bodies)
+        answer = await functions.ask(key, libvalkey.pack_command(command), retry_s, late)
+        if functions.replication is not None and function in REPLICATED:
+            await functions.replication.confirm(self.topology.node_of(key))
+        return self.reply_in(answer)
 
     def reply_in(self, answer: list[Any]) -> Reply:
         head = decode(answer[0])
-        self.note(head)
-        return Reply(head[0], head[1], answer, head[HINTS] if len(head) > HINTS else [])
-
-    def partition(self, key: str) -> str | bool:
-        """The tag a function must keep to; of a single server none."""
-        return False
+        hints = head[HINTS] if len(head) > HINTS else []
+        if hints or len(head) > _SIBLINGS:
+            self.note(head)
+        return Reply(head[0], head[1], answer, hints)
 
     def index_partitions(self, partitions: Sequence[int]) -> Sequence[int]:
         """Whose tags the views, counters and logs of these partitions have: of a single server
@@ -109,14 +111,10 @@ class Calls:
         if len(head) > _DAMAGES:
             _log.error("the store is damaged, `flowfabric verify` tells where: %s", head[_DAMAGES])
 
-    def now(self) -> int:
-        """The test's instant; 0 is the server's own."""
-        return self._clock() if self._clock else 0
-
     async def settled(self) -> None:
         """Wait for what follows behind calls."""
 
-    def batches(
+    async def batches(
         self,
         function: str,
         items: Sequence[I],
@@ -124,25 +122,17 @@ class Calls:
         pack: Callable[[I, Args], Any],
         read: Callable[[I, Any, Reply], A],
         most: int = MOST_ITEMS,
-    ) -> Awaitable[list[A | FlowFabricError]]:
+    ) -> list[A | FlowFabricError]:
         """Items in calls of one partition each (in a cluster) or of all (otherwise), in parts that
         are sent one behind the other; answers in the order of the items. A part that cannot
-        reach its server does not spoil the others."""
-        if len(items) <= most and not self.topology.is_cluster:
-            return self._call(function, key, pack, read, items)
-        call = partial(self._call, function, key, pack, read)
-        return _joined(call, items, self.parts(items, key, most))
-
-    async def _call(
-        self,
-        function: str,
-        key: Callable[[I], str],
-        pack: Callable[[I, Args], Any],
-        read: Callable[[I, Any, Reply], A],
-        items: Sequence[I],
-    ) -> list[A | FlowFabricError]:
-        """One call, or more if it takes long; what was answered is not lost to the failure of the
-        next."""
+        reach its server does not spoil the others, and what was answered is not lost to the
+        failure of the next call."""
+        if not self.is_one_call(items, most):
+            parts = self.parts(items, key, most)
+            if len(parts) != 1:
+                return await _joined(
+                    lambda part: self.batches(function, part, key, pack, read, most), items, parts
+                )
         answers: list[A | FlowFabricError] = []
         left = items
         while left:
@@ -154,18 +144,30 @@ class Calls:
                 if not answers:
                     raise
                 return [*answers, *[fault] * len(left)]
-            answers += map(read_answer, left, reply.head, repeat(reply), repeat(read))
+            # No error is a bare True, the answer to most of what is new.
+            answers += [
+                read(item, one, reply) if one is True else read_answer(item, one, reply, read)
+                for item, one in zip(left, reply.head, strict=False)
+            ]
+            if len(reply.head) >= len(left):
+                return answers
             left = unanswered(left, reply.head)
         return answers
+
+    def is_one_call(self, items: Sequence[Any], most: int) -> bool:
+        """Whether one call takes them all, whatever their keys."""
+        return 0 < len(items) <= most and not self.topology.is_cluster
 
     def parts(
         self, items: Sequence[I], key: Callable[[I], str], most: int = MOST_ITEMS
     ) -> list[list[int]]:
         """The places of items that go into one call each."""
         groups: dict[str, list[int]] = {}
-        together = not self.topology.is_cluster
-        for place, item in enumerate(items):
-            groups.setdefault("" if together else key(item), []).append(place)
+        if self.topology.is_cluster:
+            for place, item in enumerate(items):
+                groups.setdefault(key(item), []).append(place)
+        else:
+            groups[""] = [*range(len(items))]
         return [
             places[start : start + most]
             for places in groups.values()

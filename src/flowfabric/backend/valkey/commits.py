@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from flowfabric.backend.base import QUEUE
 from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
-from flowfabric.backend.reference.tables import Changes, Order, Table, Tables
+from flowfabric.backend.reference.tables import Changes, Order, Put, Table, Tables
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Work, perform
 from flowfabric.backend.valkey.calls import Calls, Read, Reply, side_by_side
@@ -91,11 +92,12 @@ V = TypeVar("V")
 
 
 class Stored(NamedTuple):
-    """How the rows of one table are stored: what is read of a row, the row that the replies make,
-    and how a commit puts it (`value` None deletes), None if it is kept elsewhere."""
+    """How the rows of one table are stored: what is read of a row, the row that its key and the
+    replies make if there are any, and how a commit puts it (`value` None deletes), None if it is
+    kept elsewhere."""
 
     reads: Callable[[Any], Sequence[Read]]
-    value: Callable[[Any, list[Any]], Any]
+    value: Callable[..., Any]
     put: Callable[["Writing", Args], list[Any] | None]
 
 
@@ -138,7 +140,9 @@ class StoredTables:
 
     def get(self, table: Table[K, V], key: K) -> V | None:
         stored = self._tables[table]
-        return stored.value(key, self._replies(stored.reads(key)))  # type: ignore[no-any-return]
+        replies = self._replies(stored.reads(key))
+        is_there = any(reply is not None for reply in replies)
+        return stored.value(key, *replies) if is_there else None
 
     def get_many(self, table: Table[K, V], keys: Sequence[K]) -> dict[K, V]:
         # All are asked for before any is made, so that they are read in one call.
@@ -192,10 +196,20 @@ class StoredTables:
         return self._snapshot.replies(reads)
 
     def write(self, changes: Changes) -> None:
-        for table, puts in changes.puts.items():
-            stored = self._tables[table]
-            self._written += [(stored, Writing(*put)) for put in puts if put.value != put.before]
+        found = [
+            (self._tables[table], Writing(put.key, put.value, self._before(table, put)))
+            for table, puts in changes.puts.items()
+            for put in puts
+        ]
+        self._written += [one for one in found if one[1].value != one[1].before]
         self.log += changes.log
+
+    def _before(self, table: Table[Any, Any], put: Put) -> Any:
+        """What a put replaces. A row that was found in an order may be deleted without having been
+        asked for by its key."""
+        if put.value is None and put.before is None:
+            return self.get(table, put.key)
+        return put.before
 
     def puts(self, args: Args) -> list[list[Any]]:
         puts = (stored.put(writing, args) for stored, writing in self._written)
@@ -335,7 +349,8 @@ class Commits:
             digests=snapshot.digests,
             puts=puts,
             log=[pack_entry(entry) for entry in decided.tables.log],
-            topics=sorted(decided.tx.topics),
+            # Of queues a function tells by itself.
+            topics=sorted(topic for topic in decided.tx.topics if QUEUE not in topic),
         )
         function = "commit_freeing" if place.is_freeing else "commit"
         reply = await self._calls.run(function, place.key, request, args)

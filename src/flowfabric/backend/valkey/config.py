@@ -63,10 +63,7 @@ def _reads(name: str) -> list[Read]:
     return [("HGET", stored_key("config", _TAG), name)]
 
 
-def _document(name: str, replies: list[bytes | None]) -> ConfigDocument | None:
-    (stored,) = replies
-    if stored is None:
-        return None
+def _document(name: str, stored: bytes) -> ConfigDocument:
     version, due_at, body = stored.split(b" ", 2)
     return ConfigDocument(name, int(version), body, int(due_at))
 

@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
 
         Who says what to do with a late answer does not wait for a server that is silent."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        if not self.is_open:
+        if self._transport is None or not self.is_open:
             future.set_exception(self._lost("the connection is closed"))
             return future
         if late is not None and self._is_silent():
@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
             if self._waiting:
                 self._is_held = True
                 self._loop.call_soon(self._flush)
-            self.write(request)
+            self._transport.write(request)
         self._waiting.append((future, self._loop.time(), late))
         if self._watch is None:
             self._watch = self._loop.call_later(SILENT_S, self._look_at_time)
@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
             return
         now = self._loop.time()
         age = now - self._waiting[0][1]
-        # Who has slept itself has not heard answers that may be there.
+        # A process that was suspended has not read answers that may be there.
         has_slept = planned is not None and now - planned.when() > SILENT_S / 2
         if age >= REQUEST_S and not has_slept:
             self.has_timed_out = True

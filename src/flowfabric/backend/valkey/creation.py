@@ -9,9 +9,9 @@ from flowfabric.backend.base import Answered
 from flowfabric.backend.types import CreateAnswer, Created, Duplicate
 from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.graph_rows import flow_of
-from flowfabric.backend.valkey.keys import execution_partition_key
+from flowfabric.backend.valkey.keys import key_of_item
 from flowfabric.backend.valkey.limit_upkeep import attach
-from flowfabric.backend.valkey.packing import Args, decode, encode, row_of, static_rest, static_text
+from flowfabric.backend.valkey.packing import Args, decode, encode, record_at, row_of, static_rest
 from flowfabric.backend.valkey.requests import CreateExecution, Shape
 from flowfabric.core.graph import Flow
 from flowfabric.core.new_execution import NewExecution, first_state
@@ -21,16 +21,18 @@ from flowfabric.errors import Bug
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """What new executions have in common, and most of their static text."""
+    """What new executions have in common, and their static text but the id."""
 
     # Kept, because its identity names the shape.
     record: Record
     packed: bytes
+    # What follows the id.
     static: str
 
 
 _MOST_SHAPES: Final = 256
-_shapes: Final[dict[tuple[int, tuple[Any, ...]], _Shape]] = {}
+_Terms = tuple[int, int, int, int, bool]
+_shapes: Final[dict[tuple[int, _Terms], _Shape]] = {}
 
 
 class CreateMechanism:
@@ -38,23 +40,33 @@ class CreateMechanism:
 
     async def create(self, items: Sequence[NewExecution]) -> list[Answered[CreateAnswer]]:
         answers = await self._calls.batches(
-            "create", items, _key, self._pack_new, self._read_created
+            "create", items, key_of_item, self._pack_new, self._read_created
         )
         charged = [
             new
-            for place, new in enumerate(items)
-            if new.record.budget_ids and _is_stored(new, answers[place])
+            for new, answer in zip(items, answers, strict=True)
+            if new.record.budget_ids and _is_stored(new, answer)
         ]
         if charged:
             await attach(self._calls, charged)
         return answers
 
     def _pack_new(self, new: NewExecution, args: Args) -> CreateExecution:
-        shape = _shape_of(new, self._calls.searchable)
+        # Submissions of one kind share a record and these terms.
+        terms = (
+            new.dedup_window_ms,
+            new.delay_until,
+            new.deadline_at,
+            new.deadline_in,
+            new.has_dependencies,
+        )
+        shape = _shapes.get((id(new.record), terms))
+        if shape is None:
+            shape = _new_shape(new, terms, self._calls.searchable)
         return CreateExecution(
             id=new.execution_id,
             shape_argument=args.put_once(shape.packed),
-            static=static_text(new.execution_id, shape.static),
+            static=f'["{new.execution_id}",{shape.static}',
             input_argument=args.put(new.input) if new.input else 0,
             idempotency_key=new.record.idempotency_key,
         )
@@ -66,7 +78,8 @@ class CreateMechanism:
             case "duplicate":
                 return Duplicate(answer[1])
             case "refused":
-                return FlowRefused(_flow(new, answer[1], reply))
+                parent = record_at(reply.bodies, answer[2], answer[3]) if len(answer) > 2 else None
+                return FlowRefused(_flow(new, answer[1], reply), parent)
             case other:
                 raise Bug(f"create: {other!r}")
 
@@ -80,19 +93,10 @@ def _is_stored(new: NewExecution, answer: Answered[CreateAnswer]) -> bool:
     return isinstance(answer, (Created, Duplicate)) and answer.execution_id == new.execution_id
 
 
-def _key(new: NewExecution) -> str:
-    return execution_partition_key(new.execution_id)
-
-
-def _shape_of(new: NewExecution, searchable: frozenset[str]) -> _Shape:
-    """Made once for all new executions that share a record and its terms, as those submitted
-    alike do unless they have something of their own."""
-    record, terms = new.record, _terms(new)
-    shape = _shapes.get((id(record), terms))
-    if shape is not None:
-        return shape
-    packed = encode(pack_shape(new, searchable))
-    shape = _Shape(record, packed, static_rest(record))
+def _new_shape(new: NewExecution, terms: _Terms, searchable: frozenset[str]) -> _Shape:
+    """Kept for further ones, unless the execution has something of its own."""
+    record = new.record
+    shape = _Shape(record, encode(pack_shape(new, searchable)), static_rest(record))
     if not (record.flow_id or record.idempotency_key or record.tags):
         if len(_shapes) >= _MOST_SHAPES:
             _shapes.clear()
@@ -110,14 +114,4 @@ def pack_shape(new: NewExecution, searchable: frozenset[str]) -> Shape:
         deadline_in=new.deadline_in,
         has_dependencies=new.has_dependencies,
         fairness_key=new.record.fairness_key,
-    )
-
-
-def _terms(new: NewExecution) -> tuple[Any, ...]:
-    return (
-        new.dedup_window_ms,
-        new.delay_until,
-        new.deadline_at,
-        new.deadline_in,
-        new.has_dependencies,
     )

@@ -1,7 +1,8 @@
 """A small head of plain values and, behind it, bytes nobody looks into: how frames and journal
 entries are stored."""
 
-from typing import Final, Generic, TypeVar
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 
@@ -10,44 +11,13 @@ from flowfabric.errors import Corruption
 from flowfabric.operations.streams import Frame, Mode
 
 _SIZE_BYTES: Final = 2
+_FRAME: Final = ("frame_type", "ts", "encoding", "source", "correlation_id", "seq", "ttl_ms")
+_STEP: Final = ("name", "seq", "digest")
+_frame_head: Final = attrgetter(*_FRAME)
+_step_head: Final = attrgetter(*_STEP)
 _encode: Final = msgspec.msgpack.encode
-
-T = TypeVar("T")
-
-
-class _Sealed(Generic[T]):
-    """Reads envelopes with heads of one type."""
-
-    def __init__(self, head: type[T]) -> None:
-        self._decode = msgspec.msgpack.Decoder(head).decode
-        self._name = head.__name__.strip("_")
-
-    def open(self, envelope: bytes) -> tuple[T, bytes]:
-        end = _SIZE_BYTES + int.from_bytes(envelope[:_SIZE_BYTES], "big")
-        try:
-            return self._decode(envelope[_SIZE_BYTES:end]), envelope[end:]
-        except msgspec.MsgspecError as fault:
-            raise Corruption(f"stored {self._name}: {fault}") from fault
-
-
-class _FrameHead(msgspec.Struct, array_like=True):
-    frame_type: str
-    ts: int
-    encoding: str
-    source: str
-    correlation_id: str
-    seq: int
-    ttl_ms: int
-
-
-class _StepHead(msgspec.Struct, array_like=True):
-    name: str
-    seq: int
-    digest: str
-
-
-_frames: Final = _Sealed(_FrameHead)
-_steps: Final = _Sealed(_StepHead)
+_frames: Final = msgspec.msgpack.Decoder(tuple[str, int, str, str, str, int, int])
+_steps: Final = msgspec.msgpack.Decoder(tuple[str, int, str])
 
 
 def _seal(head: tuple[object, ...], body: bytes) -> bytes:
@@ -55,40 +25,30 @@ def _seal(head: tuple[object, ...], body: bytes) -> bytes:
     return b"".join((len(packed).to_bytes(_SIZE_BYTES, "big"), packed, body))
 
 
+def _open(what: str, heads: msgspec.msgpack.Decoder[Any], envelope: bytes) -> tuple[Any, bytes]:
+    end = _SIZE_BYTES + int.from_bytes(envelope[:_SIZE_BYTES], "big")
+    try:
+        return heads.decode(envelope[_SIZE_BYTES:end]), envelope[end:]
+    except msgspec.MsgspecError as fault:
+        raise Corruption(f"stored {what}: {fault}") from fault
+
+
 def seal_frame(frame: Frame) -> bytes:
     """A frame without what the store adds: its mode, its summary version, an instant not given."""
-    head = (
-        frame.frame_type,
-        frame.ts,
-        frame.encoding,
-        frame.source,
-        frame.correlation_id,
-        frame.seq,
-        frame.ttl_ms,
-    )
-    return _seal(head, frame.payload)
+    return _seal(_frame_head(frame), frame.payload)
 
 
 def open_frame(envelope: bytes, mode: Mode, ts: int, summary_version: int) -> Frame:
-    head, payload = _frames.open(envelope)
-    return Frame(
-        frame_type=head.frame_type,
-        payload=payload,
-        ts=head.ts or ts,
-        encoding=head.encoding,
-        source=head.source,
-        mode=mode,
-        correlation_id=head.correlation_id,
-        seq=head.seq,
-        summary_version=summary_version,
-        ttl_ms=head.ttl_ms,
-    )
+    head, payload = _open("frame", _frames, envelope)
+    fields = dict(zip(_FRAME, head, strict=True))
+    fields["ts"] = fields["ts"] or ts
+    return Frame(**fields, payload=payload, mode=mode, summary_version=summary_version)
 
 
 def seal_step(entry: JournalEntry) -> bytes:
-    return _seal((entry.name, entry.seq, entry.digest), entry.outcome)
+    return _seal(_step_head(entry), entry.outcome)
 
 
 def open_step(envelope: bytes) -> JournalEntry:
-    head, outcome = _steps.open(envelope)
-    return JournalEntry(head.name, head.seq, head.digest, outcome)
+    head, outcome = _open("journal entry", _steps, envelope)
+    return JournalEntry(**dict(zip(_STEP, head, strict=True)), outcome=outcome)

@@ -1,13 +1,15 @@
 """Reads that look into many partitions: one call for each node that has some of them."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
 
 from flowfabric.backend.valkey.calls import Calls, Read, Reply, side_by_side
 from flowfabric.backend.valkey.commits import MOST_READS, unreadable
 from flowfabric.backend.valkey.functions import RetryWindow, refreshed
-from flowfabric.backend.valkey.keys import key_of, partition_key
+from flowfabric.backend.valkey.keys import declared_key_of, key_of
 from flowfabric.backend.valkey.node import Node
 from flowfabric.errors import (
     ClusterFault,
@@ -20,7 +22,7 @@ from flowfabric.errors import (
 P = TypeVar("P")
 
 
-class Fetched(NamedTuple):
+class Fetched(msgspec.Struct, frozen=True):
     """Replies to reads, in their order; an error stands for one that cannot be read."""
 
     now: int
@@ -34,107 +36,97 @@ class Fetched(NamedTuple):
         return self.replies
 
 
-async def fetch(
-    calls: Calls, keyed: Sequence[tuple[Read, str]], retry_s: float | None = None
-) -> Fetched:
-    """Replies to reads of partitions that are found by their keys; in a cluster one call for each
+def _key(read: Read) -> str:
+    return declared_key_of(read[1])
+
+
+async def fetch(calls: Calls, reads: Sequence[Read], retry_s: float | None = None) -> Fetched:
+    """Replies to reads, each of the partition that its key has; in a cluster one call for each
     partition, which follows it when it is moved."""
+    if calls.is_one_call(reads, MOST_READS):
+        reply = await calls.run("fetch", _key(reads[0]), reads, retry_s=retry_s)
+        return Fetched(reply.now, _replies(reads, reply))
 
     async def run(share: list[int]) -> tuple[list[int], Reply]:
-        reads = [keyed[place][0] for place in share]
-        return share, await calls.run("fetch", keyed[share[0]][1], reads, retry_s=retry_s)
+        own = [reads[place] for place in share]
+        return share, await calls.run("fetch", _key(own[0]), own, retry_s=retry_s)
 
-    parts = calls.parts(keyed, lambda one: one[1], MOST_READS)
-    return _fetched(keyed, await side_by_side(run, parts))
+    return _fetched(reads, await side_by_side(run, calls.parts(reads, _key, MOST_READS)))
 
 
-async def fetch_groups(calls: Calls, groups: Sequence[tuple[Sequence[Read], str]]) -> Fetched:
+def fetch_groups(calls: Calls, groups: Sequence[Sequence[Read]]) -> Awaitable[Fetched]:
     """Replies to all reads of all groups, in their order. The reads of a group are of one moment:
     they are never divided among calls."""
-    most = MOST_READS // max((len(reads) for reads, _ in groups), default=1)
-    parts = calls.parts(groups, lambda group: group[1], most)
+    reads = [read for group in groups for read in group]
+    if calls.is_one_call(reads, MOST_READS):
+        return fetch(calls, reads)
+    return _fetch_parts(calls, groups)
+
+
+async def _fetch_parts(calls: Calls, groups: Sequence[Sequence[Read]]) -> Fetched:
+    most = MOST_READS // max(map(len, groups), default=1)
+    parts = calls.parts(groups, lambda group: _key(group[0]), most)
 
     async def run(part: list[int]) -> Fetched:
-        chosen = [groups[place] for place in part]
-        return await fetch(calls, [(read, key) for reads, key in chosen for read in reads])
+        return await fetch(calls, [read for place in part for read in groups[place]])
 
     fetched = await side_by_side(run, parts)
-    if len(parts) == 1:
-        return fetched[0]
     found: dict[int, list[Any]] = {}
     for part, own in zip(parts, fetched, strict=True):
         replies = iter(own.replies)
         for place in part:
-            found[place] = [next(replies) for _ in groups[place][0]]
+            found[place] = [next(replies) for _ in groups[place]]
     now = min((own.now for own in fetched), default=0)
     return Fetched(now, [reply for place in range(len(groups)) for reply in found[place]])
 
 
-async def fetch_from_nodes(calls: Calls, keyed: Sequence[tuple[Read, str]]) -> Fetched:
+async def fetch_from_nodes(calls: Calls, reads: Sequence[Read]) -> Fetched:
     """Replies to reads of many partitions: one call for each node."""
-    places = [(place, key) for place, (_, key) in enumerate(keyed)]
+    places = [(place, _key(read)) for place, read in enumerate(reads)]
     shares = await _ask_each(
-        calls, "fetch", places, lambda share: [keyed[place][0] for place in share]
+        calls, "fetch", places, lambda share: [reads[place] for place in share]
     )
-    return _fetched(keyed, shares)
+    return _fetched(reads, shares)
 
 
-def _fetched(
-    keyed: Sequence[tuple[Read, str]], shares: Sequence[tuple[list[int], Reply]]
-) -> Fetched:
-    replies: list[Any] = [None] * len(keyed)
+def _fetched(reads: Sequence[Read], shares: Sequence[tuple[list[int], Reply]]) -> Fetched:
+    replies: list[Any] = [None] * len(reads)
     for share, reply in shares:
-        for place, found in zip(share, reply.bodies[1:], strict=True):
+        own = _replies([reads[place] for place in share], reply)
+        for place, found in zip(share, own, strict=True):
             replies[place] = found
-        for number, why in reply.head:
-            place = share[number - 1]
-            replies[place] = unreadable(keyed[place][0], why)
     # Clocks of servers differ a little; by the earliest nothing has ended too soon.
     return Fetched(min((reply.now for _, reply in shares), default=0), replies)
 
 
-async def ask_all(
-    calls: Calls, function: str, partitions: Iterable[int], request: Callable[[list[int]], Any]
-) -> list[Reply]:
-    """What each node answers to the request about its share of the executions' partitions."""
-    return await ask_each(
-        calls, function, [(one, partition_key(one)) for one in partitions], request
-    )
+def _replies(reads: Sequence[Read], reply: Reply) -> list[Any]:
+    """What one call has answered to its reads."""
+    replies: list[Any] = reply.bodies[1:]
+    for number, why in reply.head:
+        replies[number - 1] = unreadable(reads[number - 1], why)
+    return replies
 
 
 async def ask_tags(
     calls: Calls, function: str, tags: Iterable[str], request: Callable[[list[str]], Any]
 ) -> list[Reply]:
     """What each node answers to the request about its share of the tags."""
-    return await ask_each(calls, function, [(tag, key_of(tag)) for tag in tags], request)
-
-
-async def ask_each(
-    calls: Calls,
-    function: str,
-    keyed: Iterable[tuple[P, str]],
-    request: Callable[[list[P]], Any],
-) -> list[Reply]:
-    """What each node answers about its share of anything, which is found by its key. When slots
-    move, shares are made anew: the same ones would not be answered however often they are sent."""
+    keyed = [(tag, key_of(tag)) for tag in tags]
     return [reply for _, reply in await _ask_each(calls, function, keyed, request)]
 
 
 async def _ask_each(
-    calls: Calls,
-    function: str,
-    keyed: Iterable[tuple[P, str]],
-    request: Callable[[list[P]], Any],
+    calls: Calls, function: str, keyed: list[tuple[P, str]], request: Callable[[list[P]], Any]
 ) -> list[tuple[list[P], Reply]]:
-    """Shares, each with the answer to it."""
-    found = list(keyed)
-    if not calls.topology.is_cluster:
-        return await _ask(calls, function, found, request)
+    """What each node answers about its share of anything, which is found by its key. When slots
+    move, shares are made anew: the same ones would not be answered however often they are sent."""
     trial = RetryWindow(calls.functions.retry_s)
     while True:
         try:
-            return await _ask(calls, function, found, request)
+            return await _ask(calls, function, keyed, request)
         except (ClusterFault, StoreTimeout, TransportFault):
+            if not calls.topology.is_cluster:
+                raise
             await refreshed(calls.topology)
             if not await trial.wait():
                 raise

@@ -153,7 +153,7 @@ class FeedMechanism:
         return wanted.tag is None or entry.tags.get(wanted.tag[0]) == wanted.tag[1]
 
     def _is_among(self, entry: LogEntry, partitions: frozenset[int]) -> bool:
-        """What is told of no execution and of no flow is everybody's."""
+        """An event of no execution and of no flow is of every partition."""
         if entry.execution_id:
             return partition_of(entry.execution_id) in partitions
         return not entry.flow_id or self._calls.counts.of_flow(entry.flow_id) in partitions
@@ -186,14 +186,13 @@ class FeedMechanism:
         """The ends of these logs, and the entries of those that are wanted."""
         # Together about as many as are wanted.
         each = min(most, 2 * most // len(wanted) + _LEAST) if wanted else 0
-        keyed: list[tuple[Read, str]] = []
+        reads: list[Read] = []
         for number in numbers:
             tag = log_tag(self._calls.counts, number)
-            reads = [*_end_reads(tag)]
+            reads += _end_reads(tag)
             if number in wanted:
                 reads.append(_entries_read(tag, positions.get(number, START), each))
-            keyed += ((read, key_of(tag)) for read in reads)
-        replies = iter((await fetch_from_nodes(self._calls, keyed)).checked())
+        replies = iter((await fetch_from_nodes(self._calls, reads)).checked())
         logs: list[_Log] = []
         for number in numbers:
             dropped, last = next(replies), next(replies)

@@ -3,17 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from flowfabric.backend.reference import tables
 from flowfabric.backend.reference.limit_tables import ATTACHED
-from flowfabric.backend.reference.tables import (
-    ATTEMPTS,
-    BLOBS,
-    EDGES,
-    FAIRNESS,
-    FLOWS,
-    GROUPS,
-    KEPT,
-    RECORDS,
-)
 from flowfabric.backend.valkey.calls import Read
 from flowfabric.backend.valkey.commits import Snapshot, Stored, StoredTables, Writing
 from flowfabric.backend.valkey.graph_rows import (
@@ -28,7 +19,7 @@ from flowfabric.backend.valkey.graph_rows import (
     pack_flow,
     pack_group,
 )
-from flowfabric.backend.valkey.keys import FIELDS, stored_key
+from flowfabric.backend.valkey.keys import CHILD_RANGES, FIELDS, FLOW_RANGE, stored_key
 from flowfabric.backend.valkey.layout import ATTEMPT
 from flowfabric.backend.valkey.packing import (
     Args,
@@ -37,12 +28,12 @@ from flowfabric.backend.valkey.packing import (
     pack_entry,
     record_from,
     row_of,
-    static_rest,
     static_text,
 )
-from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.graph import Edge, Flow
 from flowfabric.core.ids import uuid_of
 from flowfabric.core.record import Record
+from flowfabric.core.views import Key
 
 _BLOBS: Final = {"input": FIELDS["input"], "result": FIELDS["result"]}
 
@@ -62,15 +53,21 @@ class StoredFlow(StoredTables):
         super().__init__(
             snapshot,
             {
-                FLOWS: Stored(self._flow_reads, _flow, self._put_flow),
-                RECORDS: Stored(_record_reads, _record, self._put_record),
-                GROUPS: Stored(_group_reads, _group, _put_group),
-                EDGES: Stored(self._edge_reads, _edge, _put_edge),
-                BLOBS: Stored(_blob_reads, _same, _put_blob),
-                ATTEMPTS: Stored(_unread, _same, _put_attempt),
-                KEPT: Stored(_unread, _same, _put_history),
-                FAIRNESS: Stored(self._fairness_reads, _number, _put_fairness),
-                # Budgets lie elsewhere; they are told when the commit is done.
+                tables.FLOWS: Stored(
+                    self._flow_reads, lambda own, row: flow_of(own, decode(row)), self._put_flow
+                ),
+                tables.RECORDS: Stored(_record_reads, _record, self._put_record),
+                tables.GROUPS: Stored(
+                    _group_reads, lambda own, row: group_of(own, decode(row)), _put_group
+                ),
+                tables.EDGES: Stored(
+                    self._edge_reads, lambda own, row: edge_of(own[0], own[1], row), _put_edge
+                ),
+                tables.BLOBS: Stored(_blob_reads, _same, _put_blob),
+                tables.ATTEMPTS: Stored(_unread, _same, _put_attempt),
+                tables.KEPT: Stored(_unread, _same, _put_history),
+                tables.FAIRNESS: Stored(self._fairness_reads, lambda _, n: int(n), _put_fairness),
+                # Budgets lie elsewhere; they are written when the commit is done.
                 ATTACHED: Stored(_unread, _same, _put_nothing),
             },
         )
@@ -80,6 +77,22 @@ class StoredFlow(StoredTables):
 
     def incoming(self, target: str, after: str, limit: int) -> list[Edge]:
         return self._edges(INCOMING + uuid_of(target), after, limit)
+
+    def view_places(self, name: str, key: Key, after: Key | None, limit: int) -> list[Key]:
+        """Of all views the mechanisms that run here look at that of children alone."""
+        parent_id, start = key[0], CHILD_RANGES[int(key[1])]
+        view = stored_key("view", self._tag, f"{name}:{parent_id}")
+        first, last = start + (int(after[0]) if after else 0), start + FLOW_RANGE - 1
+        size = limit
+        while True:
+            words = ("ZRANGE", view, str(first), str(last), "BYSCORE", "LIMIT", "0", str(size))
+            (flat,) = self._replies([(*words, "WITHSCORES")])
+            pairs = zip(flat[::2], flat[1::2], strict=True)
+            places: list[Key] = [(int(score) - start, own.decode()) for own, score in pairs]
+            found = [place for place in places if after is None or place > after]
+            if len(found) >= limit or len(places) < size:
+                return found[:limit]
+            size *= 2
 
     def _edges(self, name: str, after: str, limit: int) -> list[Edge]:
         (flat,) = self._replies([("edges", self._tag, self._flow_id, name, after, str(limit))])
@@ -102,7 +115,7 @@ class StoredFlow(StoredTables):
 
     def _put_record(self, writing: Writing, args: Args) -> list[Any]:
         record: Record = writing.value
-        static = static_text(record.execution_id, static_rest(record))
+        static = static_text(record.execution_id, record)
         return [
             "record",
             writing.key,
@@ -119,25 +132,20 @@ def _unread(_: Any) -> list[Read]:
     return []
 
 
-def _same(_: Any, replies: list[Any]) -> Any:
-    return replies[0] if replies else None
+def _same(_: Any, reply: bytes) -> bytes:
+    return reply
 
 
 def _put_nothing(_: Writing, __: Args) -> None:
     return None
 
 
-def _flow(flow_id: str, replies: list[bytes | None]) -> Flow | None:
-    (row,) = replies
-    return flow_of(flow_id, decode(row)) if row is not None else None
-
-
 def _record_reads(execution_id: str) -> list[Read]:
     return [("HMGET", _execution(execution_id), FIELDS["record"], FIELDS["static"])]
 
 
-def _record(_: str, replies: list[list[bytes | None]]) -> Record | None:
-    row, static = replies[0]
+def _record(_: str, found: list[bytes | None]) -> Record | None:
+    row, static = found
     return record_from(row, static) if row is not None and static is not None else None
 
 
@@ -145,18 +153,12 @@ def _group_reads(execution_id: str) -> list[Read]:
     return [("HGET", _execution(execution_id), FIELDS["group"])]
 
 
-def _group(target: str, replies: list[bytes | None]) -> Group | None:
-    (row,) = replies
-    return group_of(target, decode(row)) if row is not None else None
-
-
 def _put_group(writing: Writing, args: Args) -> list[Any]:
     return ["group", writing.key, args.put(encode(pack_group(writing.value)[1]))]
 
 
-def _edge(key: tuple[str, str], replies: list[bytes | None]) -> Edge | None:
-    (row,) = replies
-    return edge_of(*key, row) if row is not None else None
+def _edge(key: tuple[str, str], row: bytes) -> Edge:
+    return edge_of(*key, row)
 
 
 def _put_edge(writing: Writing, args: Args) -> list[Any]:
@@ -179,11 +181,6 @@ def _put_attempt(writing: Writing, args: Args) -> list[Any]:
 
 def _put_history(writing: Writing, args: Args) -> list[Any]:
     return ["history", writing.key[0], args.put(encode(pack_entry(writing.value)))]
-
-
-def _number(_: _Fair, replies: list[bytes | None]) -> int | None:
-    (found,) = replies
-    return int(found) if found is not None else None
 
 
 def _put_fairness(writing: Writing, _: Args) -> list[Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
+from flowfabric.backend.base import Answered
 from flowfabric.backend.flow_store import (
     EdgeQuery,
     GraphCreated,
@@ -10,41 +11,44 @@ from flowfabric.backend.flow_store import (
     MemberPlace,
     MemberQuery,
 )
-from flowfabric.backend.limit_store import Answered
-from flowfabric.backend.reference.create_graph import start_create_graph
-from flowfabric.backend.reference.flow_store import start_apply_flows
+from flowfabric.backend.reference.flows import start_apply_flows, start_create_graph
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.calls import Read, Reply, side_by_side
 from flowfabric.backend.valkey.commits import Commits, Place
+from flowfabric.backend.valkey.creation import pack_shape
 from flowfabric.backend.valkey.fan_out import fetch
 from flowfabric.backend.valkey.flow_rows import tables_of
-from flowfabric.backend.valkey.graph_packing import (
-    Members,
-    pack_cancel,
-    put_edges,
-)
 from flowfabric.backend.valkey.graph_rows import (
     ALL,
     INCOMING,
     OUTGOING,
+    Searchable,
     edges_of,
     flat_lists,
     flow_of,
     flow_or_none,
     group_of,
+    pack_edge,
     pack_flow,
+    pack_group,
 )
 from flowfabric.backend.valkey.keys import (
+    CHILD_RANGES,
     FIELDS,
     FLOW_RANGES,
-    execution_partition_key,
     partition_key,
     partition_tag,
     stored_key,
 )
 from flowfabric.backend.valkey.limit_upkeep import attach
-from flowfabric.backend.valkey.packing import Args, decode
-from flowfabric.backend.valkey.requests import CreateGraph, OneFlow
+from flowfabric.backend.valkey.packing import (
+    Args,
+    decode,
+    encode,
+    pack_event,
+    static_text,
+)
+from flowfabric.backend.valkey.requests import CancelFlow, CreateGraph, Member, OneFlow, Shape
 from flowfabric.backend.valkey.search import SearchMechanism, Spot, ViewKeys
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import partition_of, uuid_of
@@ -108,14 +112,14 @@ class FlowMechanism(SearchMechanism):
 
     def _pack_graph(self, graph: NewGraph, args: Args) -> CreateGraph:
         searchable, flow = self._calls.searchable, graph.flow
-        members = Members(graph, args, searchable)
+        members = _Members(graph, args, searchable)
         return CreateGraph(
             tag=self._flow_tag(flow.flow_id),
             flow_id=flow.flow_id,
             flow=pack_flow(flow, searchable),
             shapes=members.shapes,
             members=members.flat,
-            edges=put_edges(graph.edges, args),
+            edges=_put_edges(graph.edges, args),
             lists=flat_lists(graph.edges),
             is_last=graph.is_last,
         )
@@ -136,7 +140,7 @@ class FlowMechanism(SearchMechanism):
             "cancel_flow",
             plans,
             lambda plan: self._flow_key(plan.flow_id),
-            lambda plan, _: pack_cancel(plan, self._flow_tag(plan.flow_id)),
+            lambda plan, _: _pack_cancel(plan, self._flow_tag(plan.flow_id)),
             _cancel_answer,
             # Each ends many members, which is enough for one call.
             1,
@@ -156,11 +160,8 @@ class FlowMechanism(SearchMechanism):
     # ---- reads
 
     async def flows(self, ids: Sequence[str]) -> list[Flow | None]:
-        keyed = [
-            (("GET", stored_key("flow", self._flow_tag(own), own)), self._flow_key(own))
-            for own in ids
-        ]
-        rows = zip(ids, (await fetch(self._calls, keyed)).checked(), strict=True)
+        reads = [("GET", stored_key("flow", self._flow_tag(own), own)) for own in ids]
+        rows = zip(ids, (await fetch(self._calls, reads)).checked(), strict=True)
         return [flow_of(own, decode(row)) if row is not None else None for own, row in rows]
 
     async def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
@@ -179,10 +180,11 @@ class FlowMechanism(SearchMechanism):
 
     async def members(self, query: MemberQuery) -> list[MemberPlace]:
         """Only of those whose public state does not follow from their state is the record read."""
+        if query.parent_id:
+            return await self._children(query)
         states = list(query.states or sorted(STATES))
         names = [(f"flow:{query.flow_id}", FLOW_RANGES[state]) for state in states]
-        keys = ViewKeys(names, [self._calls.counts.of_flow(query.flow_id)])
-        spots = await self.walk_view(keys, Spot(*query.after) if query.after else None, query.limit)
+        spots = await self._walk_members(query, names)
         blocked = [spot.id for spot in spots if states[spot.view] == "blocked"]
         records = zip(blocked, await self.records(blocked), strict=True)
         reasons = {own: record.reason for own, record in records if record is not None}
@@ -193,11 +195,26 @@ class FlowMechanism(SearchMechanism):
             for spot in spots
         ]
 
+    async def _children(self, query: MemberQuery) -> list[MemberPlace]:
+        names = [(f"children:{query.parent_id}", start) for start in CHILD_RANGES.values()]
+        spots = await self._walk_members(query, names)
+        return [
+            MemberPlace(one.created_at, one.execution_id, public_state(one.state, one.reason))
+            for one in await self.records([spot.id for spot in spots])
+            if one is not None and one.flow_id == query.flow_id
+        ]
+
+    async def _walk_members(
+        self, query: MemberQuery, names: Sequence[tuple[str, int]]
+    ) -> list[Spot]:
+        keys = ViewKeys(names, [self._calls.counts.of_flow(query.flow_id)])
+        after = Spot(*query.after) if query.after else None
+        return await self.walk_view(keys, after, query.limit)
+
     async def edges(self, queries: Sequence[EdgeQuery]) -> list[tuple[Edge, ...]]:
         # Whoever lives elsewhere is no member, and must not be looked for beside the flow.
         here = [query for query in queries if not self._is_elsewhere(query)]
-        keyed = [(self._edge_read(query), self._flow_key(query.flow_id)) for query in here]
-        fetched = await fetch(self._calls, keyed)
+        fetched = await fetch(self._calls, [self._edge_read(query) for query in here])
         found = zip(here, fetched.checked(), strict=True)
         pages = {query: tuple(_edges(query, reply)) for query, reply in found}
         return [pages.get(query, ()) for query in queries]
@@ -214,18 +231,56 @@ class FlowMechanism(SearchMechanism):
         return is_of_member and partition_of(query.id) != self._calls.counts.of_flow(query.flow_id)
 
     async def groups(self, targets: Sequence[str]) -> list[Group | None]:
-        fetched = await fetch(
-            self._calls,
-            [
-                (
-                    ("HGET", stored_key("execution", target), FIELDS["group"]),
-                    execution_partition_key(target),
-                )
-                for target in targets
-            ],
-        )
-        rows = zip(targets, fetched.checked(), strict=True)
+        reads = [("HGET", stored_key("execution", own), FIELDS["group"]) for own in targets]
+        rows = zip(targets, (await fetch(self._calls, reads)).checked(), strict=True)
         return [group_of(own, decode(row)) if row is not None else None for own, row in rows]
+
+
+def _pack_cancel(plan: FlowPlan, tag: str) -> CancelFlow:
+    return CancelFlow(
+        tag=tag,
+        flow_id=plan.flow_id,
+        uncancelled=plan.guard.uncancelled,
+        version=plan.guard.version or False,
+        policy=plan.set["cancel_policy"],
+        reason=plan.set["cancel_reason"],
+        event=pack_event(plan.event),
+    )
+
+
+def _put_edges(edges: Sequence[Edge], args: Args) -> list[Any]:
+    """The number of the first edge's packed row, without the instant that is its last element, and
+    the id of each."""
+    first = args.put_all([encode(pack_edge(edge)[1])[:-1] for edge in edges])
+    return [first, *(edge.edge_id for edge in edges)]
+
+
+class _Members:
+    """The members of a graph, flat; what they have in common is sent once."""
+
+    def __init__(self, graph: NewGraph, args: Args, searchable: Searchable) -> None:
+        self.shapes: list[Shape] = []
+        self.flat: list[Any] = []
+        self._numbers: dict[bytes, int] = {}
+        groups = {group.target: encode(pack_group(group)[1]) for group in graph.groups}
+        for member in graph.members:
+            group = groups.get(member.execution_id)
+            self.flat += Member(
+                id=member.execution_id,
+                shape=self._shape(member, searchable),
+                static_argument=args.put(static_text(member.execution_id, member.record)),
+                input_argument=args.put(member.input) if member.input else 0,
+                group_argument=args.put_once(group) if group else 0,
+            )
+
+    def _shape(self, member: NewExecution, searchable: Searchable) -> int:
+        shape = pack_shape(member, searchable)
+        packed = encode(shape)
+        number = self._numbers.get(packed, 0)
+        if not number:
+            self.shapes.append(shape)
+            number = self._numbers[packed] = len(self.shapes)
+        return number
 
 
 def _edges(query: EdgeQuery, reply: Any) -> Iterator[Edge]:

@@ -4,12 +4,12 @@ import asyncio
 import logging
 import random
 import re
-from collections.abc import Awaitable
 from typing import Any, Final, Literal
 
 import libvalkey
 
 from flowfabric.backend.base import StoreCounters
+from flowfabric.backend.moving import MARKER, marker_of
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.valkey.connection import REQUEST_S, Late
 from flowfabric.backend.valkey.faults import (
@@ -18,10 +18,9 @@ from flowfabric.backend.valkey.faults import (
     is_unsettled,
     redirect_of,
 )
-from flowfabric.backend.valkey.keys import guard_of
+from flowfabric.backend.valkey.keys import CONFIG, stored_key, tag_of
 from flowfabric.backend.valkey.library import INTERFACE, NAME, library
-from flowfabric.backend.valkey.node import Node, Word
-from flowfabric.backend.valkey.topology import Topology
+from flowfabric.backend.valkey.node import Node, Topology
 from flowfabric.core.backoff import Backoff
 from flowfabric.errors import (
     Bug,
@@ -98,7 +97,7 @@ _UNHEARD: Final = (TransportFault, ClusterFault, StoreTimeout)
 
 
 class Functions:
-    """`call` runs one function where its key lives, wherever that may be by then."""
+    """`ask` has one function run where its key lives, wherever that may be by then."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class Functions:
         self.topology = topology
         self._text, self.version = library(test_mode=test_mode)
         self._loads_when = loads
-        self._replication = replication
+        self.replication = replication
         self.counters = StoreCounters()
         self.retry_s = RETRY_S
         self._reloading = SingleFlight("loading the library", self._reload)
@@ -123,40 +122,13 @@ class Functions:
     async def prepare(self) -> None:
         """Load the library on every primary that has none, or an older one, if we may."""
         for node in self.topology.primaries():
-            if self._loads_when == "always":
-                await self.load(node)
-                continue
             found = await self._version_on(node)
-            if is_enough(found, self.version):
+            if self._loads_when != "always" and is_enough(found, self.version):
                 continue
+            await self._refuse_moved()
             if self._loads_when == "never":
                 raise _absent(node, found, self.version)
             await self.load(node)
-
-    def call(
-        self,
-        function: str,
-        key: str,
-        *args: Word,
-        retry_s: float | None = None,
-        late: Late | None = None,
-    ) -> Awaitable[list[Any]]:
-        answer = self.ask(key, self.packed(function, key, *args), retry_s, late)
-        if self._replication is None or function not in REPLICATED:
-            return answer
-        return self._confirmed(self._replication, key, answer)
-
-    async def _confirmed(
-        self, replication: Replication, key: str, answer: Awaitable[list[Any]]
-    ) -> list[Any]:
-        answered = await answer
-        await replication.confirm(self.topology.node_of(key))
-        return answered
-
-    def packed(self, function: str, key: str, *args: Word) -> bytes:
-        """A call as it is sent."""
-        keys = (2, key, guard_of(key)) if self.topology.is_cluster else (1, key)
-        return libvalkey.pack_command(("FCALL", f"ff{INTERFACE}_{function}", *keys, *args))
 
     async def ask(
         self, key: str, request: bytes, retry_s: float | None = None, late: Late | None = None
@@ -197,10 +169,23 @@ class Functions:
             problem = answer
 
     async def _reload(self, node: Node) -> None:
+        await self._refuse_moved()
         _log.warning("%s: functions are missing, loading the library", node)
         # Callers are waiting; each has a limit of its own.
         await self.load(node, tries=1)
         self.counters.reloads += 1
+
+    async def document(self, name: str) -> bytes | None:
+        """A config document, read without functions."""
+        key = stored_key("config", tag_of(CONFIG))
+        value = await self.ask(key, libvalkey.pack_command(("HGET", key, name)))
+        return value.split(b" ", 2)[2] if value is not None else None
+
+    async def _refuse_moved(self) -> None:
+        """Functions are not loaded where they were taken away: it is the source of a move."""
+        marker = marker_of(await self.document(MARKER))
+        if marker is not None and marker.role == "source":
+            raise marker.refusal("valkey")
 
     async def load(self, node: Node, tries: int = _LOAD_TRIES) -> None:
         await self._check_number(node)
@@ -211,6 +196,8 @@ class Functions:
                 answer = fault
             if not isinstance(answer, Exception):
                 return
+            if str(answer).startswith("READONLY"):
+                await _log_view(self.topology, node)
             if failures == tries or not _is_passing(answer):
                 raise _load_fault(answer, node)
             await asyncio.sleep(_LOAD_BACKOFF.pause_s(failures))
@@ -266,7 +253,7 @@ class _Trial:
         is_passing = _is_passing(problem)
         if not is_passing or not await self._retry_window.wait():
             if is_passing:
-                self._topology.doubt()
+                self._topology.schedule_refresh()
             if isinstance(problem, FlowFabricError):
                 raise problem
             raise fault_of(problem, self.node.name)
@@ -289,6 +276,19 @@ async def refreshed(topology: Topology) -> None:
     except TransportError as fault:
         # The old map is as good as any.
         _log.info("%s", fault)
+
+
+async def _log_view(topology: Topology, node: Node) -> None:
+    """Which servers a replica takes for primaries, for whoever has to find out why it was asked."""
+    if not topology.is_cluster:
+        _log.warning("%s is a replica, which takes no writes", node)
+        return
+    try:
+        view = await node.command("CLUSTER", "NODES")
+    except FlowFabricError as fault:
+        _log.warning("%s is a replica, and does not tell its view of the cluster: %s", node, fault)
+        return
+    _log.warning("%s is a replica; its view of the cluster: %s", node, view.decode())
 
 
 def _is_passing(problem: _Problem) -> bool:

@@ -7,68 +7,18 @@ from typing import Any, Final
 
 from msgspec.msgpack import decode
 
-from flowfabric.core.graph import Edge, Flow, GraphEdit, Group, Unsettled
+from flowfabric.backend.valkey.layout import ordered
+from flowfabric.core.graph import Edge, Flow, GraphEdit, Group, Unsettled, Upstream
 from flowfabric.core.ids import UUID_LENGTH, uuid_of
 from flowfabric.core.states import PUBLIC_STATES
 
-# Behind these stands how many members are in each public state.
-FLOW: Final = (
-    "namespace",
-    "kind",
-    "partition",
-    "graph_revision",
-    "version",
-    "node_count",
-    "edge_count",
-    "purged_count",
-    "cancelled_at",
-    "cancel_reason",
-    "cancel_policy",
-    "unsettled",
-    "incomplete",
-    "submit_until",
-    "digest",
-    "due_at",
-    "finished_at",
-    "retention_ms",
-    "purge_at",
-    "created_at",
-    "changed_at",
-    # name, value, whether the deployment searches by it, in turn
-    "tags",
-)
-
-EDGE: Final = (
-    "source",
-    "target",
-    "kind",
-    "data_ref",
-    "round",
-    "state",
-    "outcome",
-    "past_ends",
-    "resolved_at",
-    "created_by",
-    # last, because a new edge is stored as it came, with this put behind it
-    "created_at",
-)
-
-GROUP: Final = (
-    "flow_id",
-    "policy",
-    "k",
-    "on_satisfied",
-    "n",
-    "staged",
-    "succeeded",
-    "failed",
-    "skipped",
-    "round",
-    "state",
-    "fired_at",
-    "cancel_reason",
-)
-
+# Behind these stands how many members are in each public state, and once there are any, how many of
+# them are children. Tags are name, value, whether the
+# deployment searches by it, in turn.
+FLOW: Final = ordered(Flow, (), ("flow_id", "counts", "child_counts"))
+# The instant is last, because a new edge is stored as it came, with this put behind it.
+EDGE: Final = (*ordered(Edge, (), ("edge_id", "flow_id", "created_at")), "created_at")
+GROUP: Final = ordered(Group, (), ("target",))
 
 # By name, ids in their order.
 EdgeLists = dict[str, list[str]]
@@ -119,7 +69,8 @@ def pack_flow(flow: Flow, searchable: Searchable) -> list[Any]:
     values = list(_flow_values(flow))
     values[_UNSETTLED] = flow.unsettled or ""
     values[_TAGS] = pack_tags(flow.tags, searchable) or ""
-    return values + [flow.counts.get(name, 0) for name in PUBLIC_STATES]
+    every = [flow.counts] + [flow.child_counts] * bool(flow.child_counts)
+    return values + [counts.get(name, 0) for counts in every for name in PUBLIC_STATES]
 
 
 def pack_tags(tags: Mapping[str, str], searchable: Searchable) -> list[Any]:
@@ -129,7 +80,11 @@ def pack_tags(tags: Mapping[str, str], searchable: Searchable) -> list[Any]:
 def flow_of(flow_id: str, values: list[Any]) -> Flow:
     fields, counts = dict(zip(FLOW, values, strict=False)), values[len(FLOW) :]
     tags = fields["tags"]
-    fields["counts"] = {name: n for name, n in zip(PUBLIC_STATES, counts, strict=True) if n}
+    size = len(PUBLIC_STATES)
+    fields["counts"], fields["child_counts"] = (
+        {name: n for name, n in zip(PUBLIC_STATES, part, strict=bool(part)) if n}
+        for part in (counts[:size], counts[size:])
+    )
     fields["unsettled"] = tuple(Unsettled(*one) for one in fields["unsettled"])
     fields["tags"] = dict(zip(tags[::3], tags[1::3], strict=True))
     return Flow(flow_id=flow_id, **fields)
@@ -166,3 +121,14 @@ def pack_edit(edit: GraphEdit) -> tuple[Any, ...]:
     """Edges, groups, and the groups as they were seen."""
     seen = [(name, _group_values(group) if group else False) for name, group in edit.seen.items()]
     return [pack_edge(one) for one in edit.edges], [pack_group(one) for one in edit.groups], seen
+
+
+def upstreams_of(packed: Sequence[Any] | bool, bodies: Sequence[bytes]) -> tuple[Upstream, ...]:
+    """Upstreams out of an answer, which names their results by number."""
+    return tuple(_upstream(one, bodies) for one in packed) if isinstance(packed, list) else ()
+
+
+def _upstream(packed: Sequence[Any], bodies: Sequence[bytes]) -> Upstream:
+    fields = dict(zip(Upstream.__struct_fields__, packed, strict=True))
+    number = fields["result"]
+    return Upstream(**{**fields, "result": bodies[number] if number else None})

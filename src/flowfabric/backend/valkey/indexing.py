@@ -58,8 +58,8 @@ def _view(view: View) -> str:
         return _fixed(view)
     if view.name in index_views():
         return _shared(view)
-    if view.name == "flow":
-        return _FLOW
+    if view.name in _IN_FLOWS:
+        return _IN_FLOWS[view.name]
     return _keyed(view)
 
 
@@ -96,13 +96,22 @@ if old and old ~= new then remove(c, old, id) end
 if new and (old ~= new or {_order(view, "before")} ~= {_order(view, "after")}) then
 add(c, new, {_order(view, "after")}, id)
 {_noticed(view)}
-end"""
+end
+{_left(view)}"""
+
+
+def _left(view: View) -> str:
+    """Of a queue it matters, too, what leaves it or moves back in it."""
+    if view.name != "claimable":
+        return ""
+    moved = f"{_order(view, 'before')} ~= {_order(view, 'after')}"
+    return f"if old and (old ~= new or {moved}) then unqueued(c, old) end"
 
 
 def _noticed(view: View) -> str:
     match view.name:
         case "claimable":
-            return f"queued(c, new, after[{AT['rank']}], not old and lane.topic)"
+            return f"queued(c, new, after[{AT['rank']}], not old)"
         case "timers":
             return f"timed(c, views.tag, after[{AT['due_at']}])"
         case _:
@@ -160,6 +169,23 @@ else
 remove(c, members, id)
 end
 end"""
+
+_TIED: Final = (
+    f"({{0}}[{AT['on_parent_end']}] == '' and not FINAL[{{0}}[{AT['state']}]]"
+    " and CHILD_RANGES[1] or CHILD_RANGES[0])"
+)
+# Only members of flows have parents.
+_CHILDREN: Final = f"""-- children
+if any[{AT["flow_id"]}] ~= '' and any[{AT["parent_id"]}] ~= '' then
+local children = set_of(c, {_OWN}.prefix .. 'children:' .. any[{AT["parent_id"]}])
+was, new = before and {_TIED.format("before")}, after and {_TIED.format("after")}
+if not new then
+remove(c, children, id)
+elseif was ~= new then
+add(c, children, new + after[{AT["created_at"]}], id)
+end
+end"""
+_IN_FLOWS: Final = {"flow": _FLOW, "children": _CHILDREN}
 
 _COUNTERS: Final = f"""-- by_state
 local left = from == 'blocked' and 'blocked:' .. before[{AT["reason"]}] or from

@@ -1,9 +1,9 @@
 """Keys a call is routed by. Every other key is built inside the functions from the same tag, so one
 declared key per call names the slot of all of them; in a cluster a second one guards it."""
 
-from typing import Final
+from typing import Final, Protocol
 
-from flowfabric.core.ids import crc16, partition_of
+from flowfabric.core.ids import crc16
 from flowfabric.core.states import STATES
 
 PREFIX: Final = "ff:"
@@ -25,7 +25,7 @@ KINDS: Final = {
     "view": "v",
     "counters": "c",
     "ready": "r",
-    "sets": "rs",
+    "queues": "lq",
     "timer_hints": "t",
     "hinted_queues": "hq",
     "ready_sequences": "rq",
@@ -45,8 +45,8 @@ KINDS: Final = {
     "late_edges": "em",
     "budget": "b",
     "attached": "ba",
-    "hold_ends": "be",
-    "holds": "bh",
+    "reservation_ends": "be",
+    "reservations": "br",
     "spend_keys": "bk",
     "ledgers": "bl",
     "quota": "q",
@@ -75,7 +75,7 @@ SLOTS: Final = 16_384
 # The partition whose tag the views, counters and logs of all partitions have on a single server.
 INDEX_PARTITION: Final = 0
 # Views that lie with their partition even there, because they are asked for by partition or flow.
-OF_PARTITIONS: Final = frozenset({"flow", "partition"})
+OF_PARTITIONS: Final = frozenset({"flow", "children", "partition"})
 
 
 def slot_of(key: str) -> int:
@@ -95,13 +95,14 @@ def key_of(tag: str) -> str:
     return f"ff:p:{tag}"
 
 
+def declared_key_of(key: str) -> str:
+    """The key that routes a call for another one, by its tag."""
+    return key_of(key[key.index("{") : key.index("}") + 1])
+
+
 def stored_key(kind: str, tag: str, rest: str = "") -> str:
     """Where something lies, by what it is (of `KINDS`), the tag of its partition, and its name."""
     return f"{PREFIX}{KINDS[kind]}:{tag}:{rest}" if rest else f"{PREFIX}{KINDS[kind]}:{tag}"
-
-
-def view_key(tag: str, name: str) -> str:
-    return f"{PREFIX}{KINDS['view']}:{tag}:{name}"
 
 
 def ready_key(namespace: str, lane: str, req_set: str) -> str:
@@ -109,9 +110,9 @@ def ready_key(namespace: str, lane: str, req_set: str) -> str:
     return f"{PREFIX}{KINDS['ready']}:{{l:{namespace}:{lane}}}:{req_set}"
 
 
-def sets_key(namespace: str, lane: str) -> str:
-    """Where the requirement sets are listed that a lane ever queued by."""
-    return f"{PREFIX}{KINDS['sets']}:{{l:{namespace}:{lane}}}"
+def queues_key(tag: str, namespace: str, lane: str) -> str:
+    """Where the queues of a lane are listed that have work there, by the rank of their first."""
+    return stored_key("queues", tag, f"{namespace}:{lane}")
 
 
 def guard_of(key: str) -> str:
@@ -130,7 +131,18 @@ def partition_tag(partition: int) -> str:
 
 
 def execution_partition_key(execution_id: str) -> str:
-    return partition_key(partition_of(execution_id))
+    """Of the partition that the id names."""
+    return f"ff:p:{execution_id[: execution_id.index('}') + 1]}"
+
+
+class _OfExecution(Protocol):
+    @property
+    def execution_id(self) -> str: ...
+
+
+def key_of_item(item: _OfExecution) -> str:
+    """As `execution_partition_key` of the execution that the item is about."""
+    return f"ff:p:{item.execution_id[: item.execution_id.index('}') + 1]}"
 
 
 def lane_key(namespace: str, lane: str) -> str:
@@ -148,6 +160,10 @@ FLOW_RANGE: Final = 10**13
 FLOW_RANGES: Final[dict[str, int]] = {
     state: place * FLOW_RANGE for place, state in enumerate(sorted(STATES))
 }
+
+
+# A parent's children stand in one sorted set, those that end with it in front of the others.
+CHILD_RANGES: Final = {1: 0, 0: FLOW_RANGE}
 
 
 def state_view(bucket: str, namespace: str, lane: str) -> str:

@@ -11,7 +11,36 @@ import msgspec
 
 from flowfabric.core.record import Attempt, Record
 
-RECORD: Final = (
+
+class Static(msgspec.Struct, array_like=True, frozen=True):
+    """What of a record never changes and no function reads."""
+
+    execution_id: str
+    kind: str
+    creator: str
+    idempotency_key: str
+    payload_encoding: str
+    required_capabilities: tuple[str, ...]
+    budget_ids: tuple[str, ...]
+    quota_ids: tuple[str, ...]
+    concurrency_key: str
+    concurrency_limit: int
+    fairness_key: str
+    policy: str
+
+
+STATIC: Final = Static.__struct_fields__
+
+
+def ordered(
+    struct: type[msgspec.Struct], first: tuple[str, ...], elsewhere: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """The fields of a struct, the first ones before all others."""
+    others = (name for name in struct.__struct_fields__ if name not in (*first, *elsewhere))
+    return (*first, *others)
+
+
+_OF_MOST_RECORDS: Final = (
     # whatever tells apart records that are otherwise equal
     "attempt_id",
     "lease_id",
@@ -52,66 +81,15 @@ RECORD: Final = (
     "op_state",
     "op_wake_at",
     "result_encoding",
-    # what few records have
-    "priority",
-    "tags",
-    "indexed_tags",
-    "gated",
-    "rank_shift",
-    "wake_at",
-    "deadline_at",
-    "attempt_until",
-    "retry_count",
-    "pending_until",
-    "grant_until",
-    "grant_id",
-    "grant_kind",
-    "grant_worker",
-    "grant_instance",
-    "grant_note",
-    "detail",
-    "attempt_left_ms",
-    "reclaim_count",
-    "replay_count",
-    "signal_count",
-    "lost_at",
-    "revoke_reason",
-    "suspension_id",
-    "waitpoint_id",
-    "failure_reason",
-    "failure_category",
-    "cancellation_reason",
-    "cancelled_by",
-    "retry_reason",
-    "replay_reason",
-    "replay_requested_by",
-    "previous_attempt",
-    "progress_pct",
-    "progress_message",
-    "progress_at",
-    "last_capability_mismatch_at",
-    "last_hmac_validation_failed_at",
 )
 # Of a record's tags those the deployment searches by, as name, value, name, value: the one field
 # that is the store's own.
 INDEXED_TAGS: Final = "indexed_tags"
+_OF_CHILDREN: Final = ("parent_id", "parent_round", "on_parent_end")
+_FIRST: Final = (*_OF_MOST_RECORDS, "priority", "tags", INDEXED_TAGS, *_OF_CHILDREN)
+RECORD: Final = ordered(Record, _FIRST, STATIC)
 
-STATIC: Final = (
-    "execution_id",
-    "kind",
-    "creator",
-    "idempotency_key",
-    "payload_encoding",
-    "required_capabilities",
-    "budget_ids",
-    "quota_ids",
-    "concurrency_key",
-    "concurrency_limit",
-    "fairness_key",
-    "policy",
-)
-
-ATTEMPT: Final = (
+_OF_MOST_ATTEMPTS: Final = (
     "attempt_id",
     "lease_id",
     "index",
@@ -125,20 +103,8 @@ ATTEMPT: Final = (
     "released_reason",
     "closed_at",
     "closed_reason",
-    "acquired_reason",
-    "failure_reason",
-    "failure_category",
-    "previous_attempt",
-    "lineage_reason",
-    "lineage_requester",
-    "suspended_at",
-    "suspension_id",
-    "resumed_at",
-    "first_lease_id",
-    "first_lease_epoch",
-    "first_worker_id",
-    "first_instance_id",
 )
+ATTEMPT: Final = ordered(Attempt, _OF_MOST_ATTEMPTS)
 
 PLAN: Final = (
     "target",

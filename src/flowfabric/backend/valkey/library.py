@@ -12,24 +12,21 @@ from importlib.resources import files
 from typing import Any, Final
 
 from flowfabric.backend.valkey import layout
-from flowfabric.backend.valkey.graph_tables import graph_tables
+from flowfabric.backend.valkey.graph_rows import FLOW
 from flowfabric.backend.valkey.indexing import index_views, render_reindex
-from flowfabric.backend.valkey.keys import INDEX_PARTITION, partition_key, tag_of
-from flowfabric.backend.valkey.rendering import Constant, constants_in, lua, render
-from flowfabric.core import events
-from flowfabric.core.plan import OWN_PAUSES
-from flowfabric.core.record import (
-    BEGIN_FIELDS,
-    CLAIM_FIELDS,
-    DUE,
-    FINAL_FIELDS,
-    GRANT_FIELDS,
-    LEASE_FIELDS,
-    RESUME_FIELDS,
-    SUSPENSION_FIELDS,
-    counting_instants,
+from flowfabric.backend.valkey.keys import (
+    CHILD_RANGES,
+    FLOW_RANGES,
+    INDEX_PARTITION,
+    partition_key,
+    tag_of,
 )
-from flowfabric.core.states import ATTEMPT_TYPES, CLAIMABLE, FINAL, HELD, LIVE, MOVES
+from flowfabric.backend.valkey.packing import Args, pack_plan
+from flowfabric.backend.valkey.rendering import Constant, constants_in, lua, render
+from flowfabric.core import events, graph, record, states
+from flowfabric.core.members import cancel_child_plan, cancel_sibling_plan, release_plan, skip_plan
+from flowfabric.core.plan import OWN_PAUSES, Plan
+from flowfabric.core.rules.operators import cancel
 from flowfabric.core.version import VERSION
 
 INTERFACE: Final = 1
@@ -41,17 +38,19 @@ FILES: Final = (
     "record",
     "events",
     "topics",
+    "queues",
     "hints",
     "views",
     "transition",
-    "alike",
+    "same_shape",
     "edges",
     "graph",
     "members",
     "walk",
+    "children",
     "cancel_siblings",
     "settle",
-    "foresight",
+    "preflight",
     "settle_plan",
     "journal",
     "waiters",
@@ -86,12 +85,19 @@ CPU_LIMITS: Final = {
     "items": (0.001, 2),
     "claim": (0.0015, 4),
     "flows": (0.001, 1),
-    "foresight": (0.0005, 16),
+    "preflight": (0.0005, 16),
     "walk": (0.0015, 16),
     "cancel_siblings": (0.0015, 50),
 }
 # A decision that is older when it arrives is made again, by a newer clock.
 DECISION_MS: Final = 1_000
+# Stands in a template for the words that are known only when it is used.
+_MARK: Final = "\x01"
+_STATES: Final = layout.PLAN.index("states")
+# Where a flow counts its members in each public state.
+_COUNTED: Final = {name: place for place, name in enumerate(states.PUBLIC_STATES, len(FLOW) + 1)}
+# Behind these, once it has children, how many of them are.
+_CHILDREN_COUNTED: Final = {name: at + len(_COUNTED) for name, at in _COUNTED.items()}
 
 
 def library(*, test_mode: bool) -> tuple[str, str]:
@@ -143,33 +149,67 @@ def _tables(*, test_mode: bool) -> str:
         "PLAIN": layout.PLAIN,
         "INDEX_TAG": tag_of(partition_key(INDEX_PARTITION)),
         "INDEX_VIEWS": index_views(),
-        "HELD": HELD,
-        "CLAIMABLE": CLAIMABLE,
-        "FINAL": FINAL,
-        "COUNTS": DUE,
-        "COUNTING": {state: _at(counting_instants(state)) for state in sorted(LIVE)},
+        "HELD": states.HELD,
+        "CLAIMABLE": states.CLAIMABLE,
+        "FINAL": states.FINAL,
+        "COUNTS": record.DUE,
+        "COUNTING": {state: _at(record.counting_instants(state)) for state in sorted(states.LIVE)},
         "MOVES": {
             rule: {
                 source: {target for start, target in moves if start == source}
                 for source, _ in sorted(moves)
             }
-            for rule, moves in MOVES.items()
+            for rule, moves in states.MOVES.items()
         },
-        "LEASE_FIELDS": _at(LEASE_FIELDS),
-        "GRANT_FIELDS": _at(GRANT_FIELDS),
-        "SUSPENSION_FIELDS": _at(SUSPENSION_FIELDS),
-        "FINAL_CLEARED": _at(FINAL_FIELDS),
-        "CLAIM_CLEARED": _at(CLAIM_FIELDS),
-        "BEGIN_CLEARED": _at(BEGIN_FIELDS),
-        "RESUME_CLEARED": _at(RESUME_FIELDS),
-        "ATTEMPT_TYPES": ATTEMPT_TYPES,
+        "LEASE_FIELDS": _at(record.LEASE_FIELDS),
+        "GRANT_FIELDS": _at(record.GRANT_FIELDS),
+        "SUSPENSION_FIELDS": _at(record.SUSPENSION_FIELDS),
+        "FINAL_CLEARED": _at(record.FINAL_FIELDS),
+        "CLAIM_CLEARED": _at(record.CLAIM_FIELDS),
+        "BEGIN_CLEARED": _at(record.BEGIN_FIELDS),
+        "RESUME_CLEARED": _at(record.RESUME_FIELDS),
+        "ATTEMPT_TYPES": states.ATTEMPT_TYPES,
         "OWN_PAUSES": frozenset(OWN_PAUSES),
         "ENDINGS": events.ENDINGS,
         "DECISION_MS": DECISION_MS,
-        **graph_tables(),
+        **_graph_tables(),
     }
     return "\n".join(f"local {name} = {lua(value)}" for name, value in tables.items())
 
 
 def _at(names: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(sorted(layout.AT[name] for name in names))
+
+
+def _template(plan: Plan) -> list[Any]:
+    packed = pack_plan(plan, Args(), frozenset())
+    # A set has another order in each process, and all are to write the same library.
+    packed[_STATES] = sorted(packed[_STATES])
+    return packed
+
+
+def _places(names: tuple[str, ...] | frozenset[str]) -> tuple[int, ...]:
+    return tuple(_COUNTED[name] for name in states.PUBLIC_STATES if name in names)
+
+
+def _graph_tables() -> dict[str, Any]:
+    """Among them the plans that settling writes by itself."""
+    waiting = record.Record(execution_id="", namespace="", lane="")
+    return {
+        "MARK": _MARK,
+        "RELEASE_NOW": _template(release_plan(waiting, 1)),
+        "RELEASE_LATER": _template(release_plan(waiting, -1)),
+        "SKIP": _template(skip_plan("")),
+        "CANCEL_SIBLING": _template(cancel_sibling_plan("", _MARK)),
+        "CANCEL_CHILD": _template(cancel_child_plan("", _MARK)),
+        "CANCEL": _template(cancel("", _MARK, "flow_cascade", None)),
+        "OUTCOMES": states.OUTCOMES,
+        "PUBLIC_BLOCKED": states.PUBLIC_BLOCKED,
+        "COUNT_PLACES": _COUNTED,
+        "CHILD_PLACES": _CHILDREN_COUNTED,
+        "FLOW_RANGES": FLOW_RANGES,
+        "CHILD_RANGES": CHILD_RANGES,
+        "LIVE_PLACES": _places(graph.LIVE_PUBLIC),
+        "UNHAPPY_PLACES": _places(graph.UNHAPPY),
+        "CANCELLED_BY_POLICY": graph.CANCELLED_BY_POLICY,
+    }

@@ -10,52 +10,24 @@ from flowfabric.backend.reference.gates import read_gates
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.admission import SpreadAdmission
-from flowfabric.backend.valkey.calls import Calls, Reply, side_by_side
+from flowfabric.backend.valkey.calls import Calls, side_by_side
 from flowfabric.backend.valkey.commits import Commits, Place
 from flowfabric.backend.valkey.fan_out import fetch
 from flowfabric.backend.valkey.keys import key_of, stored_key
 from flowfabric.backend.valkey.limit_packing import (
-    BudgetAct,
-    GateAct,
+    Acting,
     Places,
+    act_answer,
     admit_answer,
-    amounts_of,
-    budget_answer,
-    fault_of,
-    gate_answer,
+    pack_act,
     pack_admission,
-    pack_budget_act,
-    pack_gate_act,
     places_in,
 )
-from flowfabric.backend.valkey.limit_rows import StoredLimits
-from flowfabric.backend.valkey.packing import Args
-from flowfabric.backend.valkey.requests import Act, Admitting
-from flowfabric.core.limits.asks import (
-    Admission,
-    AdmitAnswer,
-    AlreadyApplied,
-    Cancel,
-    Commit,
-    DefineBudget,
-    Defined,
-    Definition,
-    Extend,
-    Freed,
-    GateSeen,
-    LimitBudget,
-    Release,
-    Reserve,
-    Reserved,
-    Reset,
-    Spend,
-    SpendAnswer,
-    Spending,
-    Vacate,
-)
+from flowfabric.backend.valkey.limit_rows import limit_tables
+from flowfabric.backend.valkey.requests import Admitting
+from flowfabric.core.limits import asks
 from flowfabric.core.limits.budgets import Chain, Hard
 from flowfabric.core.limits.gates import quota_gate
-from flowfabric.errors import FlowFabricError
 
 A = TypeVar("A")
 
@@ -72,25 +44,27 @@ class LimitMechanism:
 
     # ---- budgets
 
-    async def spend(self, items: Sequence[Spend]) -> list[Answered[SpendAnswer]]:
-        return await self._act_on_budgets(items)
+    async def spend(self, items: Sequence[asks.Spend]) -> list[Answered[asks.SpendAnswer]]:
+        return await self._act("spend", items)
 
-    async def release(self, items: Sequence[Release]) -> list[Answered[Freed]]:
-        return await self._act_on_budgets(items)
+    async def release(self, items: Sequence[asks.Release]) -> list[Answered[asks.Freed]]:
+        return await self._act("spend", items)
 
-    async def reset(self, items: Sequence[Reset]) -> list[Answered[Freed]]:
-        return await self._act_on_budgets(items)
+    async def reset(self, items: Sequence[asks.Reset]) -> list[Answered[asks.Freed]]:
+        return await self._act("spend", items)
 
     async def reserve(
-        self, items: Sequence[Reserve]
-    ) -> list[Answered[Reserved | Hard | AlreadyApplied]]:
-        return await self._act_on_budgets(items)
+        self, items: Sequence[asks.Reserve]
+    ) -> list[Answered[asks.Reserved | Hard | asks.AlreadyApplied]]:
+        return await self._act("spend", items)
 
-    async def commit(self, items: Sequence[Commit]) -> list[Answered[SpendAnswer]]:
-        return await self._act_on_budgets(items)
+    async def commit(self, items: Sequence[asks.Commit]) -> list[Answered[asks.SpendAnswer]]:
+        return await self._act("spend", items)
 
-    async def cancel(self, items: Sequence[Cancel]) -> list[Answered[Spending | AlreadyApplied]]:
-        return await self._act_on_budgets(items)
+    async def cancel(
+        self, items: Sequence[asks.Cancel]
+    ) -> list[Answered[asks.Spending | asks.AlreadyApplied]]:
+        return await self._act("spend", items)
 
     async def budgets(self, ids: Sequence[str]) -> list[Chain]:
         return await self._read_limits(ids, self._places.budget, read_budgets)
@@ -100,18 +74,18 @@ class LimitMechanism:
         since = f"({after}" if after else "-"
         words = ("ZRANGE", stored_key("attached", tag, budget_id), since, "+", "BYLEX")
         read = (*words, "LIMIT", "0", str(limit))
-        (found,) = (await fetch(self._calls, [(read, key_of(tag))])).checked()
+        (found,) = (await fetch(self._calls, [read])).checked()
         return [execution_id.decode() for execution_id in found]
 
     # ---- gates
 
-    async def extend(self, items: Sequence[Extend]) -> list[Answered[bool]]:
-        return await self._act_on_gates(items)
+    async def extend(self, items: Sequence[asks.Extend]) -> list[Answered[bool]]:
+        return await self._act("slots", items)
 
-    async def vacate(self, items: Sequence[Vacate]) -> list[Answered[Freed]]:
-        return await self._act_on_gates(items)
+    async def vacate(self, items: Sequence[asks.Vacate]) -> list[Answered[asks.Freed]]:
+        return await self._act("slots", items)
 
-    async def gates(self, names: Sequence[str]) -> list[GateSeen | None]:
+    async def gates(self, names: Sequence[str]) -> list[asks.GateSeen | None]:
         return await self._read_limits(names, self._places.gate, read_gates)
 
     async def _read_limits(
@@ -136,7 +110,7 @@ class LimitMechanism:
         }
         return [found[name] for name in names]
 
-    async def admit(self, items: Sequence[Admission]) -> list[Answered[AdmitAnswer]]:
+    async def admit(self, items: Sequence[asks.Admission]) -> list[Answered[asks.AdmitAnswer]]:
         if self._calls.topology.is_cluster:
             return await SpreadAdmission(self._calls, self._places).admit(items)
         packed = [pack_admission(item, map(self._places.ask, item.asks)) for item in items]
@@ -148,49 +122,26 @@ class LimitMechanism:
 
     # ---- definitions
 
-    async def define(self, items: Sequence[Definition]) -> list[Answered[Defined]]:
+    async def define(self, items: Sequence[asks.Definition]) -> list[Answered[asks.Defined]]:
         work = Work("define", start_define, items)
         return await Commits(self._calls).run_each(work, self._place_of)
 
-    def _place_of(self, item: Definition) -> Place:
-        if isinstance(item, DefineBudget | LimitBudget):
-            tag = self._places.budget(
-                item.budget.budget_id if isinstance(item, DefineBudget) else item.budget_id
-            )
-        else:
-            tag = self._places.gate(quota_gate(item.quota.quota_policy_id))
-        return _place(tag)
+    def _place_of(self, item: asks.Definition) -> Place:
+        if isinstance(item, asks.DefineBudget | asks.LimitBudget):
+            own = item.budget if isinstance(item, asks.DefineBudget) else item
+            return _place(self._places.budget(own.budget_id))
+        return _place(self._places.gate(quota_gate(item.quota.quota_policy_id)))
 
-    async def _act_on_budgets(self, items: Sequence[BudgetAct]) -> list[Any]:
-        packed = [pack_budget_act(self._places, item) for item in items]
-        answers = await self._calls.batches("spend", packed, _key, _same, _raw)
-        return [
-            answer
-            if isinstance(answer, FlowFabricError)
-            else fault_of(answer, amounts_of(item)) or budget_answer(answer)
-            for item, answer in zip(items, answers, strict=True)
-        ]
-
-    async def _act_on_gates(self, items: Sequence[GateAct]) -> list[Any]:
-        packed = [pack_gate_act(self._places, item) for item in items]
-        answers = await self._calls.batches("slots", packed, _key, _same, _raw)
-        return [
-            answer if isinstance(answer, FlowFabricError) else gate_answer(item.gate, answer)
-            for item, answer in zip(items, answers, strict=True)
-        ]
+    async def _act(self, function: str, items: Sequence[Acting]) -> list[Any]:
+        places = self._places
+        return await self._calls.batches(
+            function,
+            items,
+            lambda item: key_of(places.of(item)),
+            lambda item, _: pack_act(places, item),
+            lambda item, answer, _: act_answer(item, answer),
+        )
 
 
 def _place(tag: str) -> Place:
-    return Place(key_of(tag), "limits", tag, StoredLimits(tag).tables)
-
-
-def _key(item: Act) -> str:
-    return key_of(item.tag)
-
-
-def _same(item: Any, _: Args) -> Any:
-    return item
-
-
-def _raw(_: Any, answer: Any, __: Reply) -> Any:
-    return answer
+    return Place(key_of(tag), "limits", tag, limit_tables(tag))

@@ -3,12 +3,10 @@
 Budgets lie elsewhere than executions, so none of this is one step with the change it follows.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.backend.valkey.fan_out import ask_each
-from flowfabric.backend.valkey.keys import key_of
+from flowfabric.backend.valkey.fan_out import ask_tags
 from flowfabric.backend.valkey.limit_packing import Places, places_in
 from flowfabric.backend.valkey.requests import Attaching
 from flowfabric.core.new_execution import NewExecution
@@ -19,7 +17,7 @@ async def attach(calls: Calls, executions: Iterable[NewExecution]) -> None:
     """List new executions with their budgets."""
     charged = ((new.execution_id, new.record.budget_ids) for new in executions)
     pairs = _pairs(places_in(calls.counts), charged)
-    await _ask_each_node(
+    await ask_tags(
         calls, "attach", pairs, lambda tags: [Attaching(tag, pairs[tag], (), ()) for tag in tags]
     )
 
@@ -31,7 +29,7 @@ async def forget(calls: Calls, ids: Sequence[str], records: Iterable[Record]) ->
         return
     places = places_in(calls.counts)
     pairs = _pairs(places, ((record.execution_id, record.budget_ids) for record in records))
-    await _ask_each_node(
+    await ask_tags(
         calls,
         "attach",
         places.budgets,
@@ -43,7 +41,7 @@ async def drop_ended(calls: Calls) -> None:
     """Drop waiters whose time is over, and what is left of gates at which all has ended."""
     places = places_in(calls.counts)
     tags = (*places.budgets, *places.gates)
-    await _ask_each_node(calls, "drop_ended", tags, lambda own: own)
+    await ask_tags(calls, "drop_ended", tags, lambda own: own)
 
 
 def _pairs(places: Places, charged: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, list[str]]:
@@ -54,9 +52,3 @@ def _pairs(places: Places, charged: Iterable[tuple[str, tuple[str, ...]]]) -> di
             own = pairs.setdefault(places.budget(budget_id), [])
             own += (budget_id, execution_id)
     return pairs
-
-
-async def _ask_each_node(
-    calls: Calls, function: str, tags: Iterable[str], request: Callable[[list[str]], Any]
-) -> None:
-    await ask_each(calls, function, [(tag, key_of(tag)) for tag in tags], request)

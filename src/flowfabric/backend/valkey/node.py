@@ -1,8 +1,9 @@
-"""One server: a shared connection that is made when it is needed and made again when it is lost."""
+"""One server: a shared connection that is made when it is needed and made again when it is lost;
+and which server a key lives on."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
 
 import libvalkey
 
@@ -14,7 +15,8 @@ from flowfabric.backend.valkey.connection import (
     OnPush,
     connect,
 )
-from flowfabric.errors import StoreTimeout, TransportFault
+from flowfabric.backend.valkey.faults import Redirect, fault_of
+from flowfabric.errors import ProtocolFault, StoreTimeout, TransportFault
 
 Word = str | bytes | int
 
@@ -44,10 +46,20 @@ class Node:
         """The answer of one command; an error of the server is returned, not raised."""
         return await self.send(libvalkey.pack_command(words))
 
+    async def command(self, *words: Word) -> Any:
+        """The answer of one command; an error of the server is raised as ours."""
+        answer = await self.run(*words)
+        if isinstance(answer, libvalkey.ReplyError):
+            raise fault_of(answer, self.name)
+        return answer
+
     def send(self, request: bytes, late: Late | None = None) -> Awaitable[Any]:
         """The answer of a packed request; a lost connection is raised. Who says what to do with a
         late answer does not wait for a server that is silent."""
-        return self.post(request, late) or self._send_connected(request, late)
+        connection = self._connection
+        if connection is not None and connection.is_open:
+            return connection.send(request, late)
+        return self._send_connected(request, late)
 
     def post(self, request: bytes, late: Late | None = None) -> asyncio.Future[Any] | None:
         """Send right now, before anything that is sent later; None without a connection."""
@@ -60,7 +72,7 @@ class Node:
             await asyncio.wait((connecting,), timeout=0 if self._is_silent else SILENT_S)
             if not connecting.done():
                 self._is_silent = True
-                raise StoreTimeout(f"{self.name}: it lets nobody in")
+                raise StoreTimeout(f"{self.name}: no connection within {SILENT_S:g} s")
         return await (await self._made(connecting)).send(request, late)
 
     async def send_asking(self, request: bytes) -> Any:
@@ -86,7 +98,7 @@ class Node:
     async def _made(self, connecting: asyncio.Task[Connection]) -> Connection:
         await asyncio.wait((connecting,))
         if connecting.cancelled():
-            raise TransportFault(f"{self.name}: the server is left alone")
+            raise TransportFault(f"{self.name}: the store was closed while it connected")
         return connecting.result()
 
     async def connect(self, on_push: OnPush | None = None) -> Connection:
@@ -102,7 +114,6 @@ class Node:
     def _ended(self, connecting: asyncio.Task[Connection]) -> None:
         self._connecting = None
         if not connecting.cancelled():
-            # Whoever waits is told.
             self._is_silent |= isinstance(connecting.exception(), StoreTimeout)
 
     async def close(self) -> None:
@@ -113,3 +124,60 @@ class Node:
         if connection is not None and connection.is_open:
             connection.abort()
             await connection.closed
+
+
+class Topology(Protocol):
+    """A standalone server, or the primaries of a cluster."""
+
+    @property
+    def is_cluster(self) -> bool: ...
+
+    async def open(self) -> None: ...
+
+    def node_of(self, key: str) -> Node: ...
+
+    def primaries(self) -> Sequence[Node]: ...
+
+    async def refresh(self) -> None:
+        """Ask the servers anew who has what."""
+        ...
+
+    def schedule_refresh(self) -> None:
+        """Have them asked, and wait for nobody."""
+        ...
+
+    def redirected(self, asked: Node, redirect: Redirect) -> Node:
+        """The server a redirect names; a lasting one is remembered."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Standalone:
+    """One server has everything."""
+
+    is_cluster = False
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def open(self) -> None:
+        return None
+
+    def node_of(self, key: str) -> Node:
+        return self._node
+
+    def primaries(self) -> Sequence[Node]:
+        return (self._node,)
+
+    async def refresh(self) -> None:
+        return None
+
+    def schedule_refresh(self) -> None:
+        return None
+
+    def redirected(self, asked: Node, redirect: Redirect) -> Node:
+        raise ProtocolFault("valkey: the server belongs to a cluster; use valkey+cluster://")
+
+    async def close(self) -> None:
+        await self._node.close()

@@ -11,11 +11,13 @@ from typing import Any, Final, Protocol
 
 import libvalkey
 
-from flowfabric.backend.base import END_TOPICS, STREAM_TOPICS, Notifier, StoreCounters
+from flowfabric.backend.base import END_TOPICS, QUEUE, STREAM_TOPICS, Notifier, StoreCounters
 from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
+from flowfabric.backend.supervision import supervise
 from flowfabric.backend.valkey.connection import Connection
 from flowfabric.backend.valkey.keys import CHANNEL, WATCHED
 from flowfabric.backend.valkey.node import Node
+from flowfabric.core.queues import QueueFilter
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.backend.valkey")
@@ -34,13 +36,13 @@ class StoreNotifier(Notifier, Protocol):
     async def close(self) -> None: ...
 
 
-class ValkeyNotifier:
+class ValkeyNotifier(LocalNotifier):
     """Notifications from every process that uses the server. Use from one event loop."""
 
     def __init__(self, node: Node, counters: StoreCounters) -> None:
+        super().__init__()
         self._node = node
         self._counters = counters
-        self._local = LocalNotifier()
         # By channel; done as soon as the server has confirmed it.
         self._channels: dict[str, asyncio.Future[None]] = {}
         self._new: list[str] = []
@@ -53,10 +55,10 @@ class ValkeyNotifier:
     def start(self) -> None:
         """Connect in the background, and again whenever the connection is lost."""
         if self._keeper is None:
-            self._keeper = asyncio.ensure_future(self._keep())
+            self._keeper = asyncio.ensure_future(supervise("notifications", self._keep))
 
-    def subscribe(self, *topics: str) -> LocalSubscription:
-        subscription = self._local.subscribe(*topics)
+    def subscribe(self, *topics: str, takes: QueueFilter | None = None) -> LocalSubscription:
+        subscription = super().subscribe(*topics, takes=takes)
         for topic in topics:
             wanted = (WATCHED, topic) if topic.startswith(_OF_EXECUTIONS) else (topic,)
             for one in wanted:
@@ -65,11 +67,7 @@ class ValkeyNotifier:
                     subscription.confirmed = channel
         return subscription
 
-    def notify(self, *topics: str) -> None:
-        """Notify in this process; changes of the store notify by themselves."""
-        self._local.notify(*topics)
-
-    def mark(self, *topics: str) -> tuple[int, ...] | None:
+    def mark(self, *topics: str, takes: QueueFilter | None = None) -> tuple[int, ...] | None:
         """Notifications arrive from the confirmation of a channel on; a lost connection counts
         as a notification of all of them."""
         if self.is_disconnected:
@@ -78,14 +76,11 @@ class ValkeyNotifier:
             channel = self._channels.get(topic)
             if channel is None or not channel.done():
                 return None
-        return self._local.mark(*topics)
+        return super().mark(*topics, takes=takes)
 
     @property
     def is_disconnected(self) -> bool:
         return self._connection is None or self._is_refused
-
-    def notify_all(self) -> None:
-        self._local.notify_all()
 
     async def close(self) -> None:
         if self._keeper is not None:
@@ -112,9 +107,7 @@ class ValkeyNotifier:
     def _forget(self) -> None:
         """Leave channels without a subscriber here, and check again when there are many more."""
         idle = [
-            name
-            for name in self._channels
-            if name != WATCHED and not self._local.has_subscriber(name)
+            name for name in self._channels if name != WATCHED and not self.has_subscriber(name)
         ]
         for name in idle:
             del self._channels[name]
@@ -141,7 +134,7 @@ class ValkeyNotifier:
             try:
                 self._send("SUBSCRIBE", list(self._channels))
                 if not self._is_refused:
-                    self._local.notify_all()
+                    self.notify_all()
                 await asyncio.shield(connection.closed)
             finally:
                 self._connection = None
@@ -162,7 +155,7 @@ class ValkeyNotifier:
         if self._is_refused:
             _log.info("notifications: arrive again")
             self._is_refused = False
-            self._local.notify_all()
+            self.notify_all()
 
     def _on_push(self, push: Any) -> None:
         if isinstance(push, libvalkey.ReplyError):
@@ -172,13 +165,15 @@ class ValkeyNotifier:
         if kind not in (b"message", b"subscribe"):
             return
         # Messages come in order, so none before this one was missed.
-        self._local.last_message_at = time.monotonic()
+        self.last_message_at = time.monotonic()
         name = push[1].decode().removeprefix(CHANNEL)
         if kind == b"message":
-            self._local.notify(name)
+            # Of a lane the message names the queues that got work.
+            queues = push[2].decode().split("\n") if push[2] else ()
+            self.notify(*(f"{name}{QUEUE}{queue}" for queue in queues) if queues else (name,))
             return
         self._accept()
         channel = self._channels.get(name)
         if channel is not None and not channel.done():
             channel.set_result(None)
-        self._local.confirm(name)
+        self.confirm(name)

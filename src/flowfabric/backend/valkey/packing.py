@@ -6,7 +6,7 @@ msgpack, because the functions' decoder knows only text. What comes out: a head 
 bodies as raw elements behind it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from flowfabric.backend.valkey.layout import (
     RECORD_DEFAULTS,
     SHARED_EVENT_FIELDS,
     STATIC,
+    Static,
 )
 from flowfabric.backend.valkey.requests import OwnOfPlan
 from flowfabric.core.documents import Document
@@ -37,24 +38,7 @@ _json: Final = msgspec.json.Encoder()
 encode: Final = _encoder.encode
 decode: Final = msgspec.msgpack.Decoder().decode
 _decode_tags: Final = msgspec.json.Decoder(dict[str, str]).decode
-
-
-class _Static(msgspec.Struct, array_like=True, frozen=True):
-    execution_id: str
-    kind: str
-    creator: str
-    idempotency_key: str
-    payload_encoding: str
-    required_capabilities: tuple[str, ...]
-    budget_ids: tuple[str, ...]
-    quota_ids: tuple[str, ...]
-    concurrency_key: str
-    concurrency_limit: int
-    fairness_key: str
-    policy: str
-
-
-_decode_static: Final = msgspec.json.Decoder(_Static).decode
+_decode_static: Final = msgspec.json.Decoder(Static).decode
 _astuple: Final = msgspec.structs.astuple
 _ORDER: Final = Record.__struct_fields__
 _static_of: Final = itemgetter(*(_ORDER.index(name) for name in STATIC))
@@ -73,6 +57,7 @@ _FAMILIES_AT: Final = SHARED_EVENT_FIELDS.index("families")
 _LOGGED_TAGS_AT: Final = SHARED_EVENT_FIELDS.index("tags")
 _DETAILS_AT: Final = SHARED_EVENT_FIELDS.index("details")
 _ATTEMPT_AT: Final = RECORD.index("attempt")
+UNREADABLE: Final = (msgspec.MsgspecError, TypeError, ValueError, IndexError)
 _in_order: Final = itemgetter(*((*RECORD, *STATIC).index(name) for name in _ORDER))
 _attempt_values: Final = itemgetter(
     *(
@@ -97,14 +82,13 @@ _DROPPED: Final = 0
 Body = bytes | str
 
 
-class Args:
+class Args(msgspec.Struct):
     """The raw arguments behind a batch; each body is named by its number."""
 
-    def __init__(self) -> None:
-        self.bodies: list[Body] = []
-        self._once: dict[bytes, int] = {}
-        # What items of the batch have in common, by the identity of what it was made from.
-        self.shared: dict[object, Any] = {}
+    bodies: list[Body] = []
+    # What items of the batch have in common, by the identity of what it was made from.
+    shared: dict[object, Any] = {}
+    once: dict[bytes, int] = {}
 
     def put(self, body: Body) -> int:
         # The batch itself is argument 1.
@@ -119,9 +103,10 @@ class Args:
 
     def put_once(self, body: bytes) -> int:
         """The number of a body that others may have put before."""
-        number = self._once.get(body)
+        number = self.once.get(body)
         if number is None:
-            number = self._once[body] = self.put(body)
+            self.bodies.append(body)
+            number = self.once[body] = len(self.bodies) + 1
         return number
 
 
@@ -130,8 +115,8 @@ def static_rest(record: Record) -> str:
     return _json.encode(_static_of(_astuple(record))[1:]).decode()[1:]
 
 
-def static_text(execution_id: str, rest: str) -> str:
-    return f'["{execution_id}",{rest}'
+def static_text(execution_id: str, record: Record) -> str:
+    return f'["{execution_id}",{static_rest(record)}'
 
 
 def row_of(record: Record, searchable: frozenset[str]) -> list[Any]:
@@ -168,8 +153,13 @@ def indexed_tags(tags: Mapping[str, str], searchable: frozenset[str]) -> list[st
 def record_from(row: bytes, static: bytes) -> Record:
     try:
         return record_of(decode(row), static)
-    except (msgspec.MsgspecError, TypeError, ValueError, IndexError) as fault:
+    except UNREADABLE as fault:
         raise Corruption(f"record: cannot be read: {fault}") from fault
+
+
+def record_at(bodies: Sequence[bytes], row: int, static: int) -> Record | None:
+    """The record whose parts an answer names by their numbers; None without one."""
+    return record_from(bodies[row], bodies[static]) if row else None
 
 
 def record_of(values: list[Any], static: bytes) -> Record:

@@ -76,7 +76,7 @@ class PresenceMechanism:
 
 class _StoredWorkers(StoredTables):
     """The workers of one namespace. The revision of the configuration lies elsewhere and is only
-    told: nothing depends on it."""
+    answered: nothing depends on it."""
 
     def __init__(self, snapshot: Snapshot, namespace: str, revision: int) -> None:
         tag = tag_of(presence_key(namespace))
@@ -104,10 +104,7 @@ def _place(namespace: str, revision: int = 0) -> Place:
     )
 
 
-def _worker(_: Instance, replies: list[bytes | None]) -> Worker | None:
-    (row,) = replies
-    if row is None:
-        return None
+def _worker(_: Instance, row: bytes) -> Worker:
     _, _, registered_at, heartbeat_at, body = decode(row)
     return msgspec.structs.replace(
         _from_json(body), registered_at=registered_at, last_heartbeat_at=heartbeat_at

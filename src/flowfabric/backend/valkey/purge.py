@@ -19,14 +19,13 @@ from flowfabric.backend.valkey.keys import (
     tag_of,
 )
 from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
-from flowfabric.backend.valkey.packing import Args, record_from
+from flowfabric.backend.valkey.packing import Args, record_at
 from flowfabric.backend.valkey.requests import TrimLog
 from flowfabric.backend.valkey.search import Spot, ViewKeys
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
-from flowfabric.core.retention import LOG_ENTRIES, LOG_MS
-from flowfabric.errors import FlowFabricError
+from flowfabric.core.retention import LOG_LIMITS, LogLimits
 
 _PAGE: Final = 200
 # How many entries of a log beyond the number to keep go at once.
@@ -41,10 +40,11 @@ class PurgeMechanism(FlowMechanism):
         limit: int,
         partitions: frozenset[int] = frozenset(),
         only: DutyFilter = EVERYBODY,
+        log: LogLimits = LOG_LIMITS,
     ) -> int:
         purged = await self._purge_executions(limit, partitions, only)
         await self._purge_flows(limit, only)
-        await self._trim_logs()
+        await self._trim_logs(log)
         await drop_ended(self._calls)
         return purged
 
@@ -82,10 +82,10 @@ class PurgeMechanism(FlowMechanism):
 
     async def _purge(self, ids: Sequence[str]) -> list[_Purged]:
         answers = await self._calls.batches("purge", ids, execution_partition_key, _same, _result)
-        return [_raised(answer) for answer in answers]
+        return all_answered(answers)
 
     async def _purge_flows(self, limit: int, only: DutyFilter) -> None:
-        """Flows whose members are gone, and with them what told the partition."""
+        """Flows whose members are gone."""
         looks = MOST_LOOKS if only.is_set else limit
         due = ViewKeys(["flow_purge"], self._everywhere, is_due=True)
         ids = [spot.id for spot in await self.walk_view(due, None, looks)]
@@ -103,24 +103,22 @@ class PurgeMechanism(FlowMechanism):
         tables = tables_of(tag_of(key), self._calls.searchable)
         return Place(key, "the flows of partition", str(partition), tables, is_freeing=True)
 
-    async def _trim_logs(self) -> None:
+    async def _trim_logs(self, log: LogLimits) -> None:
         tags = [log_tag(self._calls.counts, number) for number in log_numbers(self._calls, ())]
         now = await self._calls.server_now()
-        before = f"({max(0, now - LOG_MS)}-0"
-        fetched = await fetch_from_nodes(
-            self._calls, [(read, key_of(tag)) for tag in tags for read in _log_reads(tag, before)]
-        )
-        replies = fetched.checked()
-        excess = {tag: size - LOG_ENTRIES for tag, size in zip(tags, replies[::2], strict=True)}
+        before = f"({max(0, now - log.keep_ms)}-0"
+        reads = [read for tag in tags for read in _log_reads(tag, before)]
+        replies = (await fetch_from_nodes(self._calls, reads)).checked()
+        excess = {tag: size - log.keep for tag, size in zip(tags, replies[::2], strict=True)}
         old = dict(zip(tags, replies[1::2], strict=True))
         trims = await side_by_side(
             lambda tag: self._trim(tag, excess[tag], old[tag]),
             [tag for tag in tags if old[tag] or excess[tag] > 0],
         )
-        for answer in await self._calls.batches(
+        answers = await self._calls.batches(
             "trim", trims, lambda item: key_of(item.tag), _same, lambda _, answer, __: answer
-        ):
-            _raised(answer)
+        )
+        all_answered(answers)
 
     async def _trim(self, tag: str, excess: int, old: list[Any]) -> TrimLog:
         """What goes of a log: entries that are too old, and of those beyond the number to keep as
@@ -129,7 +127,7 @@ class PurgeMechanism(FlowMechanism):
         if excess > 0:
             count = str(min(excess, _MOST_DROPPED))
             read = ("XRANGE", stored_key("log", tag), "-", "+", "COUNT", count)
-            (first,) = (await fetch(self._calls, [(read, key_of(tag))])).checked()
+            (first,) = (await fetch(self._calls, [read])).checked()
             ends += [place_of(entry_id.decode()) for entry_id, _ in first[-1:]]
         last = max(ends)
         return TrimLog(tag=tag, last=last.entry, keep_from=f"{last.ms}-{last.seq + 1}")
@@ -146,12 +144,4 @@ def _same(item: Any, args: Args) -> Any:
 
 
 def _result(_: Any, answer: Any, reply: Reply) -> _Purged:
-    if answer[0] != "purged" or not answer[1]:
-        return answer[0], None
-    return answer[0], record_from(reply.bodies[answer[1]], reply.bodies[answer[2]])
-
-
-def _raised(answer: Any) -> Any:
-    if isinstance(answer, FlowFabricError):
-        raise answer
-    return answer
+    return answer[0], record_at(reply.bodies, *answer[1:3]) if answer[0] == "purged" else None

@@ -12,22 +12,10 @@ from flowfabric.backend.types import (
     Seen,
     With,
 )
+from flowfabric.backend.valkey import keys
 from flowfabric.backend.valkey.calls import Read, side_by_side
 from flowfabric.backend.valkey.fan_out import fetch, fetch_from_nodes, fetch_groups
-from flowfabric.backend.valkey.graph_packing import upstreams_of
-from flowfabric.backend.valkey.graph_rows import edges_of, group_of
-from flowfabric.backend.valkey.keys import (
-    FIELDS,
-    execution_partition_key,
-    key_of,
-    lane_key,
-    partition_key,
-    partition_tag,
-    queue_view,
-    ready_key,
-    stored_key,
-    view_key,
-)
+from flowfabric.backend.valkey.graph_rows import edges_of, group_of, upstreams_of
 from flowfabric.backend.valkey.packing import (
     attempt_from,
     decode,
@@ -73,7 +61,7 @@ class _Found(NamedTuple):
         """Fields of the attempts that have ended; the open one is in the record."""
         open_index = self.record.attempt.index if self.record.attempt else -1
         indices = range(self.record.attempt_count)
-        return [f"{FIELDS['attempt']}{index}" for index in indices if index != open_index]
+        return [f"{keys.FIELDS['attempt']}{index}" for index in indices if index != open_index]
 
 
 class ReadMechanism(SearchMechanism):
@@ -82,10 +70,8 @@ class ReadMechanism(SearchMechanism):
     ) -> list[Seen | None]:
         asked = [(own, documents.get(own, ())) for own in ids]
         # Decisions rely on a record and documents of the same moment.
-        fetched = await fetch_groups(
-            self._calls,
-            [(_reads(own, include, names), execution_partition_key(own)) for own, names in asked],
-        )
+        groups = [_reads(own, include, names) for own, names in asked]
+        fetched = await fetch_groups(self._calls, groups)
         replies = iter(fetched.checked())
         rows = [_found(replies, include, names) for _, names in asked]
         found = [row for row in rows if row is not None]
@@ -114,16 +100,8 @@ class ReadMechanism(SearchMechanism):
         """Attempts that have ended, by execution. They do not change any more, so they are still
         what they were when the record was read."""
         had = [row for row in found if row.ended]
-        fetched = await fetch(
-            self._calls,
-            [
-                (
-                    ("HMGET", stored_key("execution", row.id), *row.ended),
-                    execution_partition_key(row.id),
-                )
-                for row in had
-            ],
-        )
+        reads = [("HMGET", keys.stored_key("execution", row.id), *row.ended) for row in had]
+        fetched = await fetch(self._calls, reads)
         return {
             row.id: [attempt_from(body) for body in bodies if body is not None]
             for row, bodies in zip(had, fetched.checked(), strict=True)
@@ -134,24 +112,19 @@ class ReadMechanism(SearchMechanism):
     ) -> dict[str, tuple[Upstream, ...]]:
         async def read(row: _Found) -> tuple[Upstream, ...]:
             request = ReadUpstreams(row.id, results)
-            reply = await self._calls.run("upstreams", execution_partition_key(row.id), request)
-            return upstreams_of(reply.head, reply)
+            reply = await self._calls.run(
+                "upstreams", keys.execution_partition_key(row.id), request
+            )
+            return upstreams_of(reply.head, reply.bodies)
 
         pages = await side_by_side(read, found)
         return {row.id: page for row, page in zip(found, pages, strict=True)}
 
     async def count(self, namespace: str, lane: str) -> dict[str, int]:
         index = self._calls.index_partitions(range(self._calls.counts.flow))
-        fetched = await fetch_from_nodes(
-            self._calls,
-            [
-                (
-                    ("HGETALL", stored_key("counters", partition_tag(part), namespace)),
-                    partition_key(part),
-                )
-                for part in index
-            ],
-        )
+        tags = map(keys.partition_tag, index)
+        reads = [("HGETALL", keys.stored_key("counters", tag, namespace)) for tag in tags]
+        fetched = await fetch_from_nodes(self._calls, reads)
         found: Counter[str] = Counter()
         for flat in fetched.checked():
             for field, count in zip(flat[::2], flat[1::2], strict=True):
@@ -161,58 +134,56 @@ class ReadMechanism(SearchMechanism):
         return {state: count for state, count in found.items() if count}
 
     async def queues(self, namespace: str, lane: str) -> list[Queue]:
-        """What waits in a lane, per requirement set, in the partitions that hints name."""
-        sets = await self.req_sets(namespace, lane)
-        ready = await fetch(
-            self._calls,
-            [
-                (
-                    ("ZRANGE", ready_key(namespace, lane, req_set), "0", "-1"),
-                    lane_key(namespace, lane),
-                )
-                for req_set in sets
-            ],
-        )
-        found: dict[str, Queue] = {}
-        queued = [
-            (req_set, tag.decode())
-            for req_set, tags in zip(sets, ready.checked(), strict=True)
-            for tag in tags
-        ]
-        for one in await self._depths(namespace, lane, queued):
-            known = found.get(one.req_set, one)
-            best = min(known.best_rank, one.best_rank)
-            depth = one.depth if known is one else known.depth + one.depth
-            found[one.req_set] = Queue(one.req_set, depth, best)
-        return [found[req_set] for req_set in sorted(found)]
-
-    async def _depths(
-        self, namespace: str, lane: str, queued: Sequence[tuple[str, str]]
-    ) -> list[Queue]:
-        """How much waits for a requirement set in a partition, and the best rank of it."""
-        keyed: list[tuple[Read, str]] = []
-        for req_set, tag in queued:
-            key = view_key(tag, queue_view(req_set, namespace, lane))
-            keyed.append((("ZCARD", key), key_of(tag)))
-            keyed.append((("ZRANGE", key, "0", "0", "WITHSCORES"), key_of(tag)))
-        replies = (await fetch_from_nodes(self._calls, keyed)).checked()
+        """What waits in a lane, per queue."""
+        found: dict[str, _Depth] = {}
+        for name, depth in await self._depths(namespace, lane):
+            known = found.get(name)
+            found[name] = depth if known is None else known.joined(depth)
+        names = sorted(found)
+        firsts = await self.records([found[name].first for name in names])
         return [
-            Queue(req_set, depth, int(float(first[1])))
-            for (req_set, _), depth, first in zip(queued, replies[::2], replies[1::2], strict=True)
-            if depth
+            Queue(name, found[name].size, found[name].rank, first.kind if first else "")
+            for name, first in zip(names, firsts, strict=True)
         ]
+
+    async def _depths(self, namespace: str, lane: str) -> list[tuple[str, "_Depth"]]:
+        """How much of each queue waits in each partition."""
+        reads: list[Read] = []
+        queued = await self.lane_queues(namespace, lane)
+        for tag, name in queued:
+            key = keys.stored_key("view", tag, keys.queue_view(name, namespace, lane))
+            reads += (("ZCARD", key), ("ZRANGE", key, "0", "0", "WITHSCORES"))
+        replies = (await fetch_from_nodes(self._calls, reads)).checked()
+        return [
+            (name, _Depth(int(float(first[1])), first[0].decode(), size))
+            for (_, name), size, first in zip(queued, replies[::2], replies[1::2], strict=True)
+            if first
+        ]
+
+
+class _Depth(NamedTuple):
+    """The rank and id of the first record of a queue, and how many there are."""
+
+    rank: int
+    first: str
+    size: int
+
+    def joined(self, other: "_Depth") -> "_Depth":
+        return min(self, other)._replace(size=self.size + other.size)
 
 
 def _reads(own: str, include: frozenset[With], names: Collection[str]) -> list[Read]:
-    fields = (FIELDS[name] for name in _FIELDS if name in include)
-    execution = stored_key("execution", own)
-    reads: list[Read] = [("HMGET", execution, FIELDS["record"], FIELDS["static"], *fields)]
+    fields = (keys.FIELDS[name] for name in _FIELDS if name in include)
+    execution = keys.stored_key("execution", own)
+    reads: list[Read] = [
+        ("HMGET", execution, keys.FIELDS["record"], keys.FIELDS["static"], *fields)
+    ]
     if "history" in include:
-        reads.append(("LRANGE", stored_key("history", own), "0", "-1"))
+        reads.append(("LRANGE", keys.stored_key("history", own), "0", "-1"))
     if "group" in include:
         reads.append(("incoming", own))
     if names:
-        key = stored_key("documents", own)
+        key = keys.stored_key("documents", own)
         has_pattern = any(name.endswith("*") for name in names)
         reads.append(("HGETALL", key) if has_pattern else ("HMGET", key, *names))
     return reads

@@ -1,8 +1,8 @@
-"""What Python says once and the Lua files use: written into their text when the library is made.
+"""Renders Lua files: puts in place what they take from Python, when the library is made.
 
-In a file `@name` is the place of a field in a packed array, `$module.NAME` the constant NAME of a
+In a file `@name` is the index of a field in a packed array, `$module.NAME` the constant NAME of a
 module below, and `$kind.word` a word of one of the vocabularies below. A name that is not there is
-an error when the library is made, so nothing that Python renames or drops lives on in Lua.
+an error when the library is made, so Lua cannot use what Python has renamed or dropped.
 """
 
 import re
@@ -11,8 +11,7 @@ from types import ModuleType
 from typing import Final, get_args
 
 from flowfabric.backend import base, types
-from flowfabric.backend.valkey import graph_rows, keys, layout, limit_layout
-from flowfabric.backend.valkey.graph_tables import GRAPH_PLACES
+from flowfabric.backend.valkey import graph_rows, keys, layout, limit_packing
 from flowfabric.backend.valkey.requests import REQUESTS
 from flowfabric.core import (
     apply,
@@ -22,9 +21,11 @@ from flowfabric.core import (
     ids,
     journal,
     lease,
+    members,
     merge_patch,
     new_execution,
     plan,
+    queues,
     record,
     retention,
     settle,
@@ -54,7 +55,9 @@ MODULES: Final[dict[str, ModuleType]] = {
         journal,
         keys,
         lease,
+        members,
         merge_patch,
+        queues,
         record,
         retention,
         settle,
@@ -69,7 +72,7 @@ def _words(*groups: Iterable[str]) -> Words:
 
 
 def _keys(tag: str) -> Words:
-    """How keys begin, by what they hold: up to their tag, or with what is given of it."""
+    """The beginnings of keys, by the name of their kind; `tag` is their tag, or how it begins."""
     return {name: f"{keys.PREFIX}{kind}:{tag}" for name, kind in keys.KINDS.items()}
 
 
@@ -83,7 +86,7 @@ WORDS: Final[dict[str, Words]] = {
     "field": keys.FIELDS,
     "grant": _words(get_args(lease.GrantKind)),
     "group": _words(get_args(graph.GroupState)),
-    "hold": _words(get_args(asks.ReservationState)),
+    "reservation": _words(get_args(asks.ReservationState)),
     "key": _keys(""),
     "lane_key": _keys("{l:"),
     "config_key": _keys("{cfg}"),
@@ -106,9 +109,12 @@ _PLACES: Final[dict[str, tuple[str, ...]]] = {
     "p": layout.PLAN,
     "t": (*layout.SHARED_EVENT_FIELDS, *layout.OWN_EVENT_FIELDS),
     "m": layout.METER,
-    "b": limit_layout.BUDGET,
-    "q": limit_layout.QUOTA,
-    **GRAPH_PLACES,
+    "b": limit_packing.BUDGET,
+    "q": limit_packing.QUOTA,
+    "f": graph_rows.FLOW,
+    "e": graph_rows.EDGE,
+    "g": graph_rows.GROUP,
+    "u": graph.Unsettled.__struct_fields__,
     **REQUESTS,
 }
 _COMMENT: Final = re.compile(r"^ *--.*\n", re.MULTILINE)
@@ -117,7 +123,7 @@ _NAMED: Final = re.compile(r"\$([a-z_]+)\.([A-Za-z_]+)")
 
 
 def render(text: str) -> str:
-    """A Lua file without its comments, with what Python says in place of its names."""
+    """A Lua file without comments, each name of Python in it replaced by its value."""
     return _NAMED.sub(_named, _PLACE.sub(_place, _COMMENT.sub("", text)))
 
 
@@ -156,7 +162,7 @@ def _place(match: re.Match[str]) -> str:
 
 
 def lua(value: object) -> str:
-    """A value as Lua source; a set becomes a table of truths."""
+    """A value as Lua source; a set becomes a table in which each member is true."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,26 +1,18 @@
-"""What functions are asked, by name: each struct is packed as an array, and `@name.member` in a Lua
-file is the place of the member in it, by the name of the struct in `REQUESTS`.
+"""What functions are asked: each struct is packed as an array, and `@trim_log.last` in a Lua file
+is the place of the member `last` of `TrimLog` in it.
 
 `False` stands for "none" where there is no other word for it. A member that ends in `_argument` is
 the number of the raw argument that holds the bytes.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
-from flowfabric.core.limits.asks import (
-    Admission,
-    Cancel,
-    Commit,
-    Extend,
-    Release,
-    Reserve,
-    Reset,
-    Spend,
-    Vacate,
-)
+from flowfabric.backend.types import ClaimRequest, NamedClaim
+from flowfabric.core.limits import asks
 
 
 class Request(msgspec.Struct, array_like=True, gc=False):
@@ -61,43 +53,11 @@ class Shape(Request):
     fairness_key: str
 
 
-class ClaimOrder(Request):
-    """What claims of one call have in common. In a cluster nothing of a rank above the bound is
-    taken."""
-
-    worker_id: str
-    instance_id: str
-    namespace: str
-    lanes: Sequence[str]
-    sets: Sequence[str]
-    lease_for: int
-    reserve: bool
-    payload: bool
-    upstreams: bool
-    bound: float | bool
-    room: int
-
-
 class Claim(Request):
-    """ff1_claim: lease id and attempt id in turn."""
+    """ff1_claim: `CLAIM_ORDER` in an argument; lease id and attempt id in turn."""
 
     order_argument: int
     ids: list[str]
-
-
-class NamedLease(Request):
-    """ff1_lease"""
-
-    id: str
-    grant_id: str
-    worker_id: str
-    instance_id: str
-    lease_id: str
-    attempt_id: str
-    lease_for: int
-    reason: str
-    payload: bool
-    upstreams: bool
 
 
 class OwnOfPlan(NamedTuple):
@@ -176,12 +136,28 @@ class TrimLog(Request):
 # ---- lanes and views
 
 
+class Queues(Request):
+    """Which queues a claim takes: sets and kinds as lists in one text each, or by their names."""
+
+    sets: str
+    kinds: str | bool
+    names: Sequence[str] | bool
+
+
+class FindQueues(Request):
+    """ff1_ready"""
+
+    namespace: str
+    lane: str
+    queues: Queues
+
+
 class PeekQueues(Request):
     """ff1_peek"""
 
     namespace: str
     lane: str
-    sets: Sequence[str]
+    queues: Queues
     limit: int
     tags: list[str]
 
@@ -270,30 +246,21 @@ class ReadUpstreams(Request):
     results: bool
 
 
+BudgetAct = asks.Spend | asks.Release | asks.Reset | asks.Reserve | asks.Commit | asks.Cancel
+GateAct = asks.Extend | asks.Vacate
+
+
 class Act(Request):
-    """ff1_spend, ff1_slots: what to do, where, and with what (a struct of `ACTS` as an array)."""
+    """ff1_spend, ff1_slots: what to do, where, and with what (a struct of `core` as an array)."""
 
     name: str
     tag: str
     what: list[Any]
 
 
-# What acts on limits: the structs of `core` themselves, each by its name in a Lua file.
-ACTS: Final[Mapping[type[msgspec.Struct], str]] = {
-    Spend: "spend",
-    Release: "release",
-    Reset: "reset",
-    Reserve: "reserve",
-    Commit: "commit",
-    Cancel: "cancel",
-    Extend: "extend",
-    Vacate: "vacate",
-}
-
-
 class Admitting(Request):
     """ff1_admit. Items are admissions as arrays; one with the rank False does not wait. Promised is
-    {gate, slots, entries}, ...: what dry items were shown by earlier calls of the same batch."""
+    {gate, slots, entries}, ...: what earlier calls promised to dry items of the same batch."""
 
     items: list[list[Any]]
     promised: Sequence[Any]
@@ -324,37 +291,29 @@ class Attaching(Request):
     gone: Sequence[str]
 
 
-_STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
-    **{name: struct for struct, name in ACTS.items()},
-    "call": Call,
-    "claim": Claim,
-    "new": CreateExecution,
-    "shape": Shape,
-    "order": ClaimOrder,
-    "named": NamedLease,
-    "applying": Applying,
-    "append": AppendFrames,
-    "summary": PutSummary,
-    "steps": AppendSteps,
-    "step_page": ReadSteps,
-    "trim": TrimLog,
-    "peek": PeekQueues,
-    "list": ListView,
-    "graph": CreateGraph,
-    "cancel_flow": CancelFlow,
-    "flow": OneFlow,
-    "upstreams": ReadUpstreams,
-    "act": Act,
-    "admitting": Admitting,
-    "admit": Admission,
-    "ask": AskLimit,
-    "restore": Restoring,
-    "attach": Attaching,
-    "heartbeat": Heartbeat,
-    "commit_rows": Committing,
-}
+# What claims of one call have in common; in a cluster nothing of a rank above the bound is taken.
+CLAIM_ORDER: Final = (
+    *(name for name in ClaimRequest.__struct_fields__ if name not in ("ids", "sets", "kinds")),
+    "queues",
+    "bound",
+)
+
+
+def _name(struct: type) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", struct.__name__).lower()
+
+
+_STRUCTS: Final[tuple[type[msgspec.Struct], ...]] = (
+    *Request.__subclasses__(),
+    # sent as they are
+    NamedClaim,
+    asks.Admission,
+    *get_args(BudgetAct | GateAct),
+)
+# Each by its name in a Lua file.
 REQUESTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "claim_order": CLAIM_ORDER,
     "own": OwnOfPlan._fields,
     "member": Member._fields,
-    **{name: struct.__struct_fields__ for name, struct in _STRUCTS.items()},
+    **{_name(struct): struct.__struct_fields__ for struct in _STRUCTS},
 }

@@ -6,15 +6,13 @@ from typing import Any, NamedTuple
 from flowfabric.backend.reference.search import PLACES, Stretch, lane_buckets, walk_through
 from flowfabric.backend.types import Filter, ListRequest, Page
 from flowfabric.backend.valkey.calls import Calls, Read
-from flowfabric.backend.valkey.fan_out import ask_tags, fetch, fetch_from_nodes
+from flowfabric.backend.valkey.fan_out import ask_tags, fetch_from_nodes
 from flowfabric.backend.valkey.keys import (
     FIELDS,
     FLOW_RANGES,
-    execution_partition_key,
-    lane_key,
     partition_tag,
     queue_view,
-    sets_key,
+    queues_key,
     state_view,
     stored_key,
     tag_view,
@@ -89,8 +87,7 @@ class SearchMechanism:
 
     async def records(self, ids: Sequence[str]) -> list[Record | None]:
         """Records of any partitions, in the order of the ids."""
-        keyed = [(_record_read(one), execution_partition_key(one)) for one in ids]
-        fetched = await fetch_from_nodes(self._calls, keyed)
+        fetched = await fetch_from_nodes(self._calls, [_record_read(one) for one in ids])
         return [record_from(*found) if found[0] else None for found in fetched.checked()]
 
     async def _stretch(
@@ -149,14 +146,17 @@ class SearchMechanism:
         names = [state_view(bucket, namespace, lane) for bucket in buckets]
         if "waiting" not in buckets:
             return names
-        sets = await self.req_sets(namespace, lane)
-        return names + [queue_view(req_set, namespace, lane) for req_set in sets]
+        queued = sorted({name for _, name in await self.lane_queues(namespace, lane)})
+        return names + [queue_view(name, namespace, lane) for name in queued]
 
-    async def req_sets(self, namespace: str, lane: str) -> list[str]:
-        """The requirement sets a lane ever queued by."""
-        read = ("SMEMBERS", sets_key(namespace, lane))
-        (found,) = (await fetch(self._calls, [(read, lane_key(namespace, lane))])).checked()
-        return [req_set.decode() for req_set in found]
+    async def lane_queues(self, namespace: str, lane: str) -> list[tuple[str, str]]:
+        """The queues of a lane that have work, each with the tag where it has some."""
+        tags = [*map(partition_tag, self._calls.index_partitions(self._everywhere))]
+        reads = [("ZRANGE", queues_key(tag, namespace, lane), "0", "-1") for tag in tags]
+        found = (await fetch_from_nodes(self._calls, reads)).checked()
+        return [
+            (tag, name.decode()) for tag, names in zip(tags, found, strict=True) for name in names
+        ]
 
     async def _views(self, keys: ViewKeys, after: Spot | None, most: int) -> list[View]:
         score, behind = (after.score, after.id) if after else (False, "")

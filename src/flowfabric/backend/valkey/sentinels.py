@@ -10,8 +10,7 @@ import msgspec
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.valkey.connection import Connection, Login, OnPush, connect
 from flowfabric.backend.valkey.faults import fault_of
-from flowfabric.backend.valkey.node import Node
-from flowfabric.backend.valkey.topology import Standalone
+from flowfabric.backend.valkey.node import Node, Standalone
 from flowfabric.errors import FlowFabricError, ProtocolFault, TransportFault
 
 _log = logging.getLogger("flowfabric.backend.valkey")
@@ -105,7 +104,7 @@ class WatchedNode(Node):
             connection.abort()
 
     async def _check_role(self, connection: Connection) -> None:
-        """A replica that was told to become the primary takes a moment."""
+        """A replica takes a moment to become the primary."""
         answer = await connection.send(libvalkey.pack_command(("ROLE",)))
         if isinstance(answer, libvalkey.ReplyError):
             raise fault_of(answer, self.name)
@@ -119,12 +118,12 @@ class Watched(Standalone):
     def __init__(self, node: WatchedNode) -> None:
         super().__init__(node)
         self._refreshing = SingleFlight("asking the sentinels", node.look)
-        node.on_silence = self.doubt
+        node.on_silence = self.schedule_refresh
 
     async def refresh(self) -> None:
         await self._refreshing.get()
 
-    def doubt(self) -> None:
+    def schedule_refresh(self) -> None:
         _ = self._refreshing.start()
 
     async def close(self) -> None:

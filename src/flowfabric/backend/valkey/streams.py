@@ -1,21 +1,44 @@
-"""Output of attempts: frames in, frames and summaries out."""
+"""Output of attempts: frames in, frames and summaries out; and journals: named steps of executions,
+each kept once."""
 
 from collections.abc import Sequence
-from heapq import merge
-from itertools import islice
+from operator import itemgetter
 from typing import Any, Final, get_args
 
 from flowfabric.backend.base import Answered
-from flowfabric.backend.types import Append, Appended, FrameRange, StoredSummary, StreamRefused
-from flowfabric.backend.valkey.calls import Read, Reply
-from flowfabric.backend.valkey.envelopes import open_frame, seal_frame
+from flowfabric.backend.types import (
+    Append,
+    Appended,
+    FrameRange,
+    JournalAppend,
+    Journaled,
+    JournalPage,
+    StoredSummary,
+    StreamRefused,
+)
+from flowfabric.backend.valkey.calls import Calls, Read, Reply
+from flowfabric.backend.valkey.envelopes import open_frame, open_step, seal_frame, seal_step
 from flowfabric.backend.valkey.fan_out import fetch, fetch_groups
-from flowfabric.backend.valkey.journal import JournalMechanism
-from flowfabric.backend.valkey.keys import FIELDS, execution_partition_key, stored_key
-from flowfabric.backend.valkey.layout import METER
-from flowfabric.backend.valkey.packing import Args, attempt_from, decode, record_from
-from flowfabric.backend.valkey.requests import AppendFrames, PutSummary
+from flowfabric.backend.valkey.keys import FIELDS, execution_partition_key, key_of_item, stored_key
+from flowfabric.backend.valkey.layout import ATTEMPT, METER, PLAIN, RECORD, RECORD_DEFAULTS
+from flowfabric.backend.valkey.packing import (
+    UNREADABLE,
+    Args,
+    attempt_of,
+    decode,
+    record_at,
+)
+from flowfabric.backend.valkey.requests import AppendFrames, AppendSteps, PutSummary, ReadSteps
+from flowfabric.core import pages
+from flowfabric.core.journal import (
+    MAX_ENTRIES,
+    JournalEntry,
+    entry_too_large,
+    journal_full,
+    other_step,
+)
 from flowfabric.core.merge_patch import summary_too_large
+from flowfabric.core.plan import Refused
 from flowfabric.core.streams import (
     MAX_FRAME_BYTES,
     START,
@@ -24,27 +47,30 @@ from flowfabric.core.streams import (
     tail_position,
     upper_bound,
 )
-from flowfabric.errors import Bug, FlowFabricError, RetentionLimitExceeded
+from flowfabric.errors import Bug, Corruption, FlowFabricError, RetentionLimitExceeded
 from flowfabric.operations.streams import Frame, FramePage, Mode, StoredFrame
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 _NUMBER: Final = {mode: number for number, mode in enumerate(MODES, 1)}
+_position: Final = itemgetter(0)
+_ATTEMPT_AT: Final = RECORD.index("attempt")
+_ATTEMPT_INDEX_AT: Final = RECORD.index("attempt_index")
+_INDEX_AT: Final = ATTEMPT.index("index")
+_EXPIRES_AT: Final = METER.index("expires_at")
 
 _Row = tuple[Position, Frame]
 
 
-class StreamMechanism(JournalMechanism):
+class StreamMechanism:
+    _calls: Calls
+
     async def append(self, items: Sequence[Append]) -> list[Answered[Appended | StreamRefused]]:
-        return await self._calls.batches("append", items, _key, _pack, _answer)
+        return await self._calls.batches("append", items, key_of_item, _pack, _answer)
 
     async def frames(self, ranges: Sequence[FrameRange]) -> list[Answered[FramePage]]:
         asked = [_reads(wanted) for wanted in ranges]
         # A page that says that the stream has ended must have the frames of that moment.
-        groups = [
-            (reads, _key(wanted))
-            for wanted, reads in zip(ranges, asked, strict=True)
-            if not isinstance(reads, FlowFabricError)
-        ]
+        groups = [reads for reads in asked if type(reads) is list]
         fetched = await fetch_groups(self._calls, groups)
         replies = iter(fetched.replies)
         return [
@@ -56,7 +82,7 @@ class StreamMechanism(JournalMechanism):
 
     async def summary(self, execution_id: str, attempt: int) -> StoredSummary | None:
         read = ("HMGET", _meter_key(execution_id, attempt), "d", "k", "u", "m")
-        fetched = await fetch(self._calls, [(read, execution_partition_key(execution_id))])
+        fetched = await fetch(self._calls, [read])
         ((document, kind, updated_at, row),) = fetched.checked()
         if document is None:
             return None
@@ -69,9 +95,20 @@ class StreamMechanism(JournalMechanism):
             first_applied_ms=meter["summary_since"],
         )
 
+    async def journal(self, items: Sequence[JournalAppend]) -> list[Answered[Journaled | Refused]]:
+        return await self._calls.batches("journal", items, key_of_item, _pack_steps, _journaled)
 
-def _key(item: Append | FrameRange) -> str:
-    return execution_partition_key(item.execution_id)
+    async def journal_read(self, execution_id: str, after: int, limit: int) -> JournalPage:
+        if limit <= 0:
+            return JournalPage(())
+        key = execution_partition_key(execution_id)
+        request = ReadSteps(
+            id=execution_id, after=after, limit=min(limit, MAX_ENTRIES), bytes=pages.MAX_PAGE_BYTES
+        )
+        reply = await self._calls.run("journal_read", key, request)
+        more, *numbers = reply.head
+        steps = (open_step(reply.bodies[number]) for number in numbers)
+        return JournalPage(tuple(enumerate(steps, after + 1)), more)
 
 
 def _pack(item: Append, args: Args) -> AppendFrames:
@@ -109,7 +146,7 @@ def _answer(item: Append, answer: Any, reply: Reply) -> Answered[Appended | Stre
         case ["appended", ids, frame_count, retained, version, replayed]:
             return Appended(tuple(ids), frame_count, retained, reply.now, version, replayed)
         case ["refused", row, static, version, places]:
-            seen = record_from(reply.bodies[row], reply.bodies[static]) if row else None
+            seen = record_at(reply.bodies, row, static)
             return StreamRefused(seen, reply.now, version, tuple(places))
         case ["too large"]:
             return _too_large(item)
@@ -137,7 +174,7 @@ def _meter(row: bytes | None) -> dict[str, int]:
 
 
 def _reads(wanted: FrameRange) -> list[Read] | FlowFabricError:
-    """The counters, the record with the attempt, and the range of each mode."""
+    """The counters, the row of the record and of the attempt, and the range of each mode."""
     try:
         start = f"({tail_position(wanted.after)}" if wanted.after else "-"
         end = str(upper_bound(wanted.to)) if wanted.to else "+"
@@ -146,11 +183,11 @@ def _reads(wanted: FrameRange) -> list[Read] | FlowFabricError:
     own, index = wanted.execution_id, str(wanted.attempt_index)
     attempt = FIELDS["attempt"] + index
     execution, stream = stored_key("execution", own), stored_key("frames", own, index)
-    count = ("COUNT", str(max(0, wanted.limit)))
+    bounds = (start, end, "COUNT", str(max(0, wanted.limit)))
     return [
         ("HGET", _meter_key(own, wanted.attempt_index), "m"),
-        ("HMGET", execution, FIELDS["record"], FIELDS["static"], attempt),
-        *(("XRANGE", f"{stream}:{mode}", start, end, *count) for mode in _NUMBER.values()),
+        ("HMGET", execution, FIELDS["record"], attempt),
+        *[("XRANGE", f"{stream}:{number}", *bounds) for number in _NUMBER.values()],
     ]
 
 
@@ -159,10 +196,13 @@ def _page(wanted: FrameRange, replies: list[Any], now: int) -> Answered[FramePag
         if isinstance(reply, FlowFabricError):
             return reply
     row, found, *streams = replies
-    is_expired = 0 < _meter(row)["expires_at"] <= now
-    modes = [] if is_expired else [*zip(MODES, streams, strict=True)]
-    pages = [frames_from(entries or (), mode) for mode, entries in modes]
-    rows = islice(merge(*pages, key=lambda one: one[0]), max(0, wanted.limit))
+    is_expired = row is not None and 0 < decode(row)[_EXPIRES_AT] <= now
+    rows: list[_Row] = []
+    for mode, entries in zip(MODES, streams, strict=True):
+        if entries and not is_expired:
+            rows += frames_from(entries, mode)
+    rows.sort(key=_position)
+    rows = rows[: max(0, wanted.limit)]
     frames = tuple([StoredFrame(str(position), frame) for position, frame in rows])
     reached = frames[-1].id if frames else wanted.after or str(START)
     closed_at, closed_reason = _closing(wanted.attempt_index, *found)
@@ -175,15 +215,26 @@ def _page(wanted: FrameRange, replies: list[Any], now: int) -> Answered[FramePag
     )
 
 
-def _closing(
-    index: int, row: bytes | None, static: bytes | None, ended: bytes | None
-) -> tuple[int, str]:
+def _closing(index: int, row: bytes | None, ended: bytes | None) -> tuple[int, str]:
     """When and why the stream was closed: the open attempt is in the record, others beside it."""
-    record = record_from(row, static) if row is not None and static is not None else None
-    attempt = record.attempt if record else None
-    if attempt is None or attempt.index != index:
-        attempt = attempt_from(ended) if ended is not None else None
-    return (attempt.closed_at, attempt.closed_reason) if attempt else (0, "")
+    try:
+        attempt = _open_attempt(row, index) if row is not None else None
+        if attempt is None and ended is not None:
+            attempt = decode(ended)
+        found = attempt_of(attempt) if attempt else None
+    except UNREADABLE as fault:
+        raise Corruption(f"attempt: cannot be read: {fault}") from fault
+    return (found.closed_at, found.closed_reason) if found else (0, "")
+
+
+def _open_attempt(row: bytes, index: int) -> list[Any] | None:
+    """The attempt of a record, if it is this one; empty if it only began, and so is not closed."""
+    values = decode(row)
+    values += RECORD_DEFAULTS[len(values) :]
+    attempt = values[_ATTEMPT_AT]
+    if attempt == PLAIN:
+        return [] if values[_ATTEMPT_INDEX_AT] == index else None
+    return attempt if attempt and attempt[_INDEX_AT] == index else None
 
 
 def frames_from(entries: Any, mode: Mode) -> list[_Row]:
@@ -196,3 +247,47 @@ def frames_from(entries: Any, mode: Mode) -> list[_Row]:
         ts, version = int(named.get(b"t", ms)), int(named.get(b"v", 0))
         rows.append((position, open_frame(named[b"f"], mode, ts, version)))
     return rows
+
+
+# ---- journals
+
+
+def _pack_steps(item: JournalAppend, args: Args) -> AppendSteps:
+    fence = item.fence
+    entries = [
+        part
+        for entry in item.entries
+        for part in (f"a{entry.seq}:{entry.name}", entry.digest, len(entry.outcome))
+    ]
+    bodies = [args.put(seal_step(entry)) for entry in item.entries]
+    return AppendSteps(
+        id=item.execution_id,
+        lease_id=fence.lease_id,
+        lease_epoch=fence.lease_epoch,
+        attempt_id=fence.attempt_id,
+        entries=entries,
+        first_argument=bodies[0] if bodies else 0,
+    )
+
+
+def _journaled(item: JournalAppend, answer: Any, reply: Reply) -> Answered[Journaled | Refused]:
+    match answer:
+        case ["journaled", found]:
+            return Journaled(tuple(_found_step(item, number, reply) for number in found), reply.now)
+        case ["refused", row, static]:
+            return Refused(record_at(reply.bodies, row, static), reply.now)
+        case ["differs", place, recorded]:
+            return other_step(item.entries[place - 1], recorded)
+        case ["too large", place]:
+            return entry_too_large(item.entries[place - 1])
+        case ["full", length]:
+            return journal_full(item.execution_id, length)
+        case _:
+            return Bug(f"journal: {answer[0]}")
+
+
+def _found_step(item: JournalAppend, number: int, reply: Reply) -> JournalEntry | None:
+    """What was there before an entry: in the store, or earlier in the same item."""
+    if number < 0:
+        return item.entries[-number - 1]
+    return open_step(reply.bodies[number]) if number else None

@@ -55,8 +55,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_breach_at: int = 0
     last_breach_dim: str = ""
     next_reset_at: int = 0
-    # Of a root: when the first hold of its tree may end; early rather than late.
-    holds_end_at: int = 0
+    # Of a root: when the first reservation of its tree may end; early rather than late.
+    reservations_end_at: int = 0
 
     @property
     def parent_id(self) -> str:
@@ -69,7 +69,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def due_at(self) -> int:
         """The budget's one timer, 0 when nothing is to come."""
-        instants = (self.next_reset_at, self.holds_end_at)
+        instants = (self.next_reset_at, self.reservations_end_at)
         return min((instant for instant in instants if instant), default=0)
 
 
@@ -177,8 +177,8 @@ def relimited(budget: Budget, hard: Amounts, soft: Amounts, now: int) -> Budget:
 
 
 def refusal(chain: Chain, taking: Amounts, freeing: Amounts | None = None) -> Hard | None:
-    """Whether some level cannot take this much more. What a hold already set aside is no more:
-    it frees as much as it holds, and within that nothing is refused."""
+    """Whether some level cannot take this much more. `freeing` is what a reservation has set aside
+    for it already: within that nothing is refused."""
     held = freeing or {}
     growing = [name for name in sorted(taking) if name not in held or taking[name] > held[name]]
     for budget in chain:
@@ -231,7 +231,7 @@ def _first_soft(budget: Budget, amounts: Amounts) -> Soft | None:
     return None
 
 
-def hold(chain: Chain, amounts: Amounts, now: int) -> Chain:
+def set_aside(chain: Chain, amounts: Amounts, now: int) -> Chain:
     """Set the amounts aside at every level."""
     return tuple(
         _replace(level, reserved=plus(level.reserved, amounts), last_updated_at=now)
@@ -239,15 +239,15 @@ def hold(chain: Chain, amounts: Amounts, now: int) -> Chain:
     )
 
 
-def unhold(chain: Chain, amounts: Amounts, now: int) -> Chain:
-    """Give back what was set aside; a dimension of which nothing is held is not listed."""
+def free(chain: Chain, amounts: Amounts, now: int) -> Chain:
+    """Give back what was set aside; a dimension of which nothing is left is not listed."""
     return tuple(
-        _replace(level, reserved=_held(minus(level.reserved, amounts)), last_updated_at=now)
+        _replace(level, reserved=_nonzero(minus(level.reserved, amounts)), last_updated_at=now)
         for level in chain
     )
 
 
-def _held(amounts: Amounts) -> dict[str, int]:
+def _nonzero(amounts: Amounts) -> dict[str, int]:
     return {name: value for name, value in amounts.items() if value}
 
 

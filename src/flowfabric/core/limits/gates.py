@@ -18,8 +18,8 @@ _replace = msgspec.structs.replace
 MOST_ADMISSIBLE: Final = 100
 # How many waiters are looked at to find those that fit.
 MOST_LOOKS: Final = 200
-# One step drops no more slots, entries or holds that have ended than this; what is left still
-# counts, until the next.
+# One step drops at most so many ended slots, entries or reservations; what is left still counts,
+# until the next.
 MOST_ENDED: Final = 1_000
 # A waiter is listed for this many times the interval after which it looks again by itself.
 LOOKS_LISTED: Final = 2

@@ -5,8 +5,9 @@ from typing import Any, Final
 
 import msgspec
 
+from flowfabric.core.events import released
 from flowfabric.core.graph import FINISHED, Edge, GraphEdit, Group
-from flowfabric.core.plan import EndAttempt, Event, Family, Fence, Guard, PauseAttempt, Plan, Timer
+from flowfabric.core.plan import EndAttempt, Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record
 from flowfabric.core.retry import decide_retry
@@ -15,14 +16,7 @@ _ACTIVE: Final = frozenset({"active"})
 _SUCCEEDED: Final = EndAttempt("ended_success")
 
 
-def _released(reason: str, **details: str) -> Event:
-    families: tuple[Family, ...] = ("lease",)
-    if "outcome" in details:
-        families = ("completion", "lease")
-    return Event("released", families, {"reason": reason, **details})
-
-
-_COMPLETED: Final = _released("completed", outcome="success")
+_COMPLETED: Final = released("completed", "success")
 
 
 def renew(execution_id: str, fence: Fence, ttl_ms: int) -> Plan:
@@ -101,7 +95,7 @@ def _fail_for_good(record: Record, guard: Guard, failure: Failure, op: str) -> P
         },
         attempt=EndAttempt("ended_failure", failure.reason, failure.category),
         close_stream="attempt_failure",
-        event=_released("failed_terminal", outcome="failed"),
+        event=released("failed_terminal", "failed"),
     )
 
 
@@ -128,7 +122,7 @@ def retry_plan(
         timer=Timer(wake_in=delay_ms),
         attempt=EndAttempt("ended_failure", failure.reason, failure.category),
         close_stream="attempt_failure",
-        event=_released("failed_retry_scheduled"),
+        event=released("failed_retry_scheduled"),
     )
 
 
@@ -146,7 +140,7 @@ def delay(execution_id: str, fence: Fence, timer: Timer, op: str) -> Plan:
         set=goal,
         timer=None if at_once else timer,
         attempt=PauseAttempt("worker_delay"),
-        event=_released("worker_delay"),
+        event=released("worker_delay"),
     )
 
 
@@ -173,7 +167,7 @@ def park(execution_id: str, fence: Fence, children: Children | None, op: str) ->
         },
         attempt=PauseAttempt("waiting_children"),
         graph=_new_round(execution_id, children) if children else None,
-        event=_released("waiting_children"),
+        event=released("waiting_children"),
     )
 
 

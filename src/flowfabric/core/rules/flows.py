@@ -6,18 +6,10 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.core.edge_policies import EdgePolicy
-from flowfabric.core.graph import (
-    CancelPolicy,
-    Edge,
-    Flow,
-    GraphEdit,
-    Group,
-    judge,
-    resolved_edges,
-)
+from flowfabric.core.graph import CancelPolicy, Edge, Flow, GraphEdit, Group, judge, resolved_edges
 from flowfabric.core.plan import Event, FlowGuard, FlowPlan, Guard, Plan, Require
 from flowfabric.core.record import Record
-from flowfabric.core.rules.operators import at_version
+from flowfabric.core.rules.operators import at_version, change
 from flowfabric.core.states import LIMIT_REASONS, LIVE
 
 ABANDONED: Final = "submit_abandoned"
@@ -28,9 +20,7 @@ _replace = msgspec.structs.replace
 
 def join(flow_id: str, record: Record, create: Flow | None = None) -> FlowPlan:
     """Make an execution a member of a flow, and the flow with it if it is to be made too."""
-    member = Plan(
-        target=record.execution_id, rule="join", guard=at_version(record), set={"flow_id": flow_id}
-    )
+    member = change(record, "join", flow_id=flow_id)
     return FlowPlan(flow_id=flow_id, rule="join", create=create, members=(member,))
 
 
@@ -83,9 +73,7 @@ def _await_edge(record: Record, detail: str) -> Plan:
     if record.reason in LIMIT_REASONS or record.reason == "route":
         # That instant is when to look at the limit again, not a delay to remember.
         changes["wake_at"] = 0
-    return Plan(
-        target=record.execution_id, rule="await_edge", guard=at_version(record), set=changes
-    )
+    return change(record, "await_edge", **changes)
 
 
 def combine(flow_id: str, target: str, group: Group | None, policy: EdgePolicy) -> FlowPlan:
@@ -94,9 +82,7 @@ def combine(flow_id: str, target: str, group: Group | None, policy: EdgePolicy) 
     k = 1 if policy.kind == "any_of" else policy.k
     after = _replace(before, policy=policy.kind, k=k, on_satisfied=policy.on_satisfied)
     return FlowPlan(
-        flow_id=flow_id,
-        rule="policy",
-        graph=GraphEdit(groups=(after,), seen={target: group}),
+        flow_id=flow_id, rule="policy", graph=GraphEdit(groups=(after,), seen={target: group})
     )
 
 

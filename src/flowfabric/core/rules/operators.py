@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.core.checks import PRIVILEGED, check_block
+from flowfabric.core.events import released
 from flowfabric.core.graph import GraphEdit
 from flowfabric.core.lease import GrantTerms, grant_kind
 from flowfabric.core.limits.gates import Admissible
@@ -26,6 +27,11 @@ def at_version(record: Record) -> Guard:
     return Guard(frozenset({record.state}), version=record.version)
 
 
+def change(record: Record, rule: str, **fields: object) -> Plan:
+    """A plan that sets fields, decided from this very reading of the record."""
+    return Plan(target=record.execution_id, rule=rule, guard=at_version(record), set=fields)
+
+
 def cancel(execution_id: str, reason: str, source: str, fence: Fence | None) -> Plan:
     states = _LIVE if source in PRIVILEGED else _UNHELD if fence is None else _ACTIVE
     return Plan(
@@ -33,17 +39,11 @@ def cancel(execution_id: str, reason: str, source: str, fence: Fence | None) -> 
         rule="cancel",
         guard=Guard(states, None if source in PRIVILEGED else fence),
         op="cancel" if fence is not None and source not in PRIVILEGED else "",
-        set={
-            "state": "cancelled",
-            "cancellation_reason": reason,
-            "cancelled_by": source,
-        },
+        set={"state": "cancelled", "cancellation_reason": reason, "cancelled_by": source},
         attempt=EndAttempt("ended_cancelled", f"cancelled: {reason}"),
         close_stream="attempt_cancelled",
         settle=source != "flow_cascade",
-        event=Event(
-            "released", ("completion", "lease"), {"outcome": "cancelled", "reason": "cancelled"}
-        ),
+        event=released("cancelled", "cancelled"),
     )
 
 
@@ -145,7 +145,7 @@ def grant(record: Record, terms: GrantTerms) -> Plan:
 
 
 def ungrant(record: Record) -> Plan:
-    return Plan(target=record.execution_id, rule="ungrant", guard=at_version(record), set=UNGRANTED)
+    return change(record, "ungrant", **UNGRANTED)
 
 
 def exhaust(record: Record) -> Plan:
@@ -157,11 +157,7 @@ def exhaust(record: Record) -> Plan:
         set={"state": "failed", "failure_reason": "max_reclaims_exceeded"},
         attempt=EndAttempt("interrupted_reclaimed", "max_reclaims_exceeded"),
         close_stream="reclaimed",
-        event=Event(
-            "released",
-            ("completion", "lease"),
-            {"outcome": "failed", "reason": "max_reclaims_exceeded"},
-        ),
+        event=released("max_reclaims_exceeded", "failed"),
         want="record",
     )
 
@@ -200,6 +196,7 @@ def replay(record: Record, request: ReplayRequest, reopened: Reopening | None, n
             **goal,
             **_FRESH,
             "replay_count": record.replay_count + 1,
+            "round": record.round + 1,
             "replay_reason": request.reason,
             "replay_requested_by": request.requested_by,
             "previous_attempt": previous,
@@ -234,22 +231,12 @@ _FRESH: Final[Mapping[str, Any]] = {
 
 
 def set_tags(record: Record, tags: Mapping[str, str]) -> Plan:
-    return Plan(
-        target=record.execution_id,
-        rule="tag",
-        guard=at_version(record),
-        set={"tags": merged_tags(record.tags, tags)},
-    )
+    return change(record, "tag", tags=merged_tags(record.tags, tags))
 
 
 def note(execution_id: str, *stamps: str) -> Plan:
     """Stamp the record with the present instant; nothing else changes."""
-    return Plan(
-        target=execution_id,
-        rule="note",
-        guard=Guard(frozenset[str](STATES)),
-        stamp=stamps,
-    )
+    return Plan(target=execution_id, rule="note", guard=Guard(frozenset[str](STATES)), stamp=stamps)
 
 
 def turn_away(record: Record, why: Block) -> Plan:

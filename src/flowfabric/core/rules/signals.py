@@ -15,7 +15,7 @@ from flowfabric.core.documents import (
     signal_name,
     waitpoint_name,
 )
-from flowfabric.core.events import EXPIRED, signal_event
+from flowfabric.core.events import EXPIRED, released, signal_event
 from flowfabric.core.plan import EndAttempt, Event, Guard, Plan, Timer
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record
@@ -142,7 +142,6 @@ def _end(record: Record, suspension: Suspension, behavior: str) -> Plan:
     if behavior == "cancel":
         change.update(cancellation_reason=TIMEOUT, cancelled_by="system_timeout")
     over = _replace(suspension, closed_at=NOW, close_reason=f"timed_out_{behavior}")
-    details = {"outcome": OUTCOMES[ending.state], "reason": ending.released}
     return Plan(
         target=record.execution_id,
         rule="timeout",
@@ -151,7 +150,7 @@ def _end(record: Record, suspension: Suspension, behavior: str) -> Plan:
         attempt=EndAttempt(ending.attempt, reason),
         close_stream=TIMEOUT,
         documents={SUSPENSION: write_document(over)},
-        event=Event("released", ("completion", "lease"), details),
+        event=released(ending.released, OUTCOMES[ending.state]),
     )
 
 
@@ -193,10 +192,7 @@ def _timeout_signal(record: Record, suspension: Suspension) -> Signal:
 def _escalate(record: Record, suspension: Suspension) -> Plan:
     """Leave it to a person. The waitpoints stay open, and from now on without an end."""
     after = _replace(
-        suspension,
-        reason_code="waiting_for_operator_review",
-        timeout_at=0,
-        timeout_behavior="",
+        suspension, reason_code="waiting_for_operator_review", timeout_at=0, timeout_behavior=""
     )
     return Plan(
         target=record.execution_id,

@@ -6,27 +6,25 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from flowfabric import errors
 from flowfabric.core.condition_checks import check_keys
 from flowfabric.core.conditions import Evaluation, completed, evaluate
-from flowfabric.core.documents import (
-    SUSPENSION,
-    signal_name,
-    suspend_key_name,
-    waitpoint_name,
-)
+from flowfabric.core.documents import SUSPENSION, signal_name, suspend_key_name, waitpoint_name
+from flowfabric.core.events import released
 from flowfabric.core.handles import Handle
-from flowfabric.core.plan import Event, Fence, Guard, PauseAttempt, Plan, Timer
+from flowfabric.core.plan import Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import at_version
 from flowfabric.core.suspend_outcomes import (
-    Details,
     Outcome,
     Satisfied,
     StoredOutcome,
     Suspended,
+    Tokens,
     details_of,
     given_up,
+    kept,
     write_outcome,
 )
 from flowfabric.core.suspensions import (
@@ -41,15 +39,6 @@ from flowfabric.core.suspensions import (
     received,
     waitpoint_state,
     write_document,
-)
-from flowfabric.errors import (
-    InvalidWaitpointForExecution,
-    PendingWaitpointExpired,
-    WaitpointAlreadyExists,
-    WaitpointNotFound,
-    WaitpointNotOpen,
-    WaitpointNotPending,
-    WaitpointNotTokenBound,
 )
 
 _replace = msgspec.structs.replace
@@ -67,7 +56,7 @@ def holders_guard(record: Record, fence: Fence) -> Guard:
 def check_unused(record: Record, stored: Waitpoint | None, now: int) -> None:
     """Whether a new waitpoint may have this id; a closed one makes room."""
     if stored is not None and waitpoint_state(record, stored, now) != "closed":
-        raise WaitpointAlreadyExists(f"{stored.waitpoint_id} is {stored.state}")
+        raise errors.WaitpointAlreadyExists(f"{stored.waitpoint_id} is {stored.state}")
 
 
 def create_pending(record: Record, fence: Fence, waitpoint: Waitpoint, now: int) -> Plan:
@@ -87,25 +76,25 @@ def create_pending(record: Record, fence: Fence, waitpoint: Waitpoint, now: int)
 def check_usable(record: Record, waitpoint_id: str, found: Waitpoint | None, now: int) -> Waitpoint:
     """The pending waitpoint a suspend may use."""
     if found is None:
-        raise WaitpointNotFound(f"{record.execution_id} has no waitpoint {waitpoint_id}")
+        raise errors.WaitpointNotFound(f"{record.execution_id} has no waitpoint {waitpoint_id}")
     lapsed = found.state == "closed" and found.close_reason == NEVER_COMMITTED
     if found.state != "pending" and not lapsed:
-        raise WaitpointNotPending(f"{waitpoint_id} is {found.state}")
+        raise errors.WaitpointNotPending(f"{waitpoint_id} is {found.state}")
     if found.attempt_index != record.attempt_index:
-        raise InvalidWaitpointForExecution(f"{waitpoint_id} belongs to another attempt")
+        raise errors.InvalidWaitpointForExecution(f"{waitpoint_id} belongs to another attempt")
     if lapsed or found.expires_at <= now:
-        raise PendingWaitpointExpired(f"{waitpoint_id} ended at {found.expires_at}")
-    if found.token is None or not found.token.reveal():
-        raise WaitpointNotTokenBound(f"{waitpoint_id} has no token")
+        raise errors.PendingWaitpointExpired(f"{waitpoint_id} ended at {found.expires_at}")
+    if found.token is None:
+        raise errors.WaitpointNotTokenBound(f"{waitpoint_id} has no token")
     return found
 
 
 def is_closed(record: Record, found: Waitpoint | None, waitpoint_id: str, now: int) -> bool:
     """Whether there is nothing left to close."""
     if found is None:
-        raise WaitpointNotFound(f"{record.execution_id} has no waitpoint {waitpoint_id}")
+        raise errors.WaitpointNotFound(f"{record.execution_id} has no waitpoint {waitpoint_id}")
     if found.state not in ("pending", "active", "closed", "expired"):
-        raise WaitpointNotOpen(f"{waitpoint_id} is {found.state}")
+        raise errors.WaitpointNotOpen(f"{waitpoint_id} is {found.state}")
     return waitpoint_state(record, found, now) == "closed"
 
 
@@ -181,6 +170,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     suspension: Suspension
     # The fresh waitpoints, the primary one first; none when the primary was pending.
     waitpoints: tuple[Waitpoint, ...]
+    # What the outcome tells and no document keeps.
+    tokens: Tokens = msgspec.field(default_factory=dict)
     handle: Handle
     idempotency_key: str = ""
 
@@ -210,7 +201,7 @@ def suspend(pause: Pause) -> Decided:
     """Suspend on waitpoints that begin now. Nothing stored has to be known for it."""
     documents = {waitpoint_name(one.waitpoint_id): write_document(one) for one in pause.waitpoints}
     change = _Change(Guard(_ACTIVE, pause.fence), {}, None, documents)
-    return _suspended(pause, change, details_of(pause.suspension, pause.waitpoints))
+    return _suspended(pause, change, pause.waitpoints)
 
 
 class _Change(NamedTuple):
@@ -223,13 +214,14 @@ class _Change(NamedTuple):
     documents: Mapping[str, bytes]
 
 
-def _suspended(pause: Pause, change: _Change, details: Details) -> Decided:
+def _suspended(pause: Pause, change: _Change, waitpoints: tuple[Waitpoint, ...]) -> Decided:
     suspension = pause.suspension
     code = suspension.reason_code
-    outcome = Suspended(details, pause.handle)
+    outcome = Suspended(details_of(suspension, waitpoints, pause.tokens), pause.handle)
     stored = StoredOutcome(
         variant="Suspended",
-        details=details,
+        suspension_id=suspension.suspension_id,
+        waitpoints=tuple(map(kept, waitpoints)),
         lease=given_up(pause.handle),
         timeout_at=suspension.timeout_at,
         timeout_in=suspension.timeout_in,
@@ -255,7 +247,7 @@ def _suspended(pause: Pause, change: _Change, details: Details) -> Decided:
             **change.documents,
             **_remembered(pause.idempotency_key, stored),
         },
-        event=Event("released", ("lease",), {"reason": "suspend"}),
+        event=released("suspend"),
     )
     return Decided(plan, outcome)
 
@@ -293,10 +285,10 @@ def suspend_on_pending(
     cleared, timer = next_expiry(pending.waitpoint_id, others)
     documents = {waitpoint_name(after.waitpoint_id): write_document(after), **judged.documents}
     change = _Change(holders_guard(record, pause.fence), cleared, timer, documents)
-    details = details_of(suspension, (after,))
     if judged.is_satisfied:
-        return Decided(_satisfied(pause, change, details), Satisfied(details, judged.satisfiers))
-    return _suspended(pause, change, details)
+        details = details_of(suspension, (after,), pause.tokens)
+        return Decided(_satisfied(pause, change, after), Satisfied(details, judged.satisfiers))
+    return _suspended(pause, change, (after,))
 
 
 def _after(suspension: Suspension, pending: Waitpoint, judged: "_Judged") -> Waitpoint:
@@ -308,12 +300,13 @@ def _after(suspension: Suspension, pending: Waitpoint, judged: "_Judged") -> Wai
     return _replace(used, state="active", suspension_id=suspension.suspension_id, activated_at=NOW)
 
 
-def _satisfied(pause: Pause, change: _Change, details: Details) -> Plan:
+def _satisfied(pause: Pause, change: _Change, waitpoint: Waitpoint) -> Plan:
     """Nothing pauses: the holder keeps its lease and goes on."""
     suspension = pause.suspension
     stored = StoredOutcome(
         variant="AlreadySatisfied",
-        details=details,
+        suspension_id=suspension.suspension_id,
+        waitpoints=(kept(waitpoint),),
         satisfiers=suspension.evaluation.satisfiers,
         timeout_at=suspension.timeout_at,
         timeout_in=suspension.timeout_in,
@@ -325,10 +318,7 @@ def _satisfied(pause: Pause, change: _Change, details: Details) -> Plan:
         op=pause.op,
         set=change.set,
         timer=change.timer,
-        documents={
-            **change.documents,
-            **_remembered(pause.idempotency_key or pause.op, stored),
-        },
+        documents={**change.documents, **_remembered(pause.idempotency_key or pause.op, stored)},
     )
 
 

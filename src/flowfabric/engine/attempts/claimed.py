@@ -12,8 +12,9 @@ from flowfabric.core.bounds import MAX_LANES
 from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.graph import Upstream
 from flowfabric.core.handles import Backend, Handle, HandleKind
-from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
+from flowfabric.core.ids import check_lane, check_namespace, check_text, check_worker_id
 from flowfabric.core.plan import Applied
+from flowfabric.core.queues import MOST_KINDS
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import cancel, exhaust
 from flowfabric.core.suspensions import how_ended, read_suspension
@@ -130,6 +131,7 @@ def claim_from(claimed: Claimed) -> Claim:
         policy=msgspec.Raw(record.policy) if record.policy else msgspec.UNSET,
         retry_count=record.retry_count,
         replay_count=record.replay_count,
+        round=record.round,
         journal_length=claimed.journal_length,
         resumed_by=claimed.resumed_by,
     )
@@ -156,6 +158,7 @@ def checked(order: T) -> T:
     for name in ("lanes", "capabilities"):
         if not isinstance(getattr(order, name), tuple):
             raise InvalidInput(f"{name}: expected a list of strings")
+    check_kinds(order.kinds)
     names = (order.worker_id, order.worker_instance_id, order.namespace)
     try:
         capabilities = _checked_names(*names, order.lanes, order.capabilities)
@@ -164,6 +167,26 @@ def checked(order: T) -> T:
     if capabilities == order.capabilities:
         return order
     return msgspec.structs.replace(order, capabilities=capabilities)
+
+
+def check_kinds(kinds: object) -> None:
+    """The kinds that a worker says it runs; None stands for every one."""
+    if kinds is None:
+        return
+    if not isinstance(kinds, tuple):
+        raise InvalidInput("kinds: expected a list of strings")
+    try:
+        _check_kinds(kinds)
+    except TypeError:
+        raise InvalidInput("kinds: expected strings") from None
+
+
+@lru_cache(maxsize=1024)
+def _check_kinds(kinds: tuple[object, ...]) -> None:
+    if not 1 <= len(kinds) <= MOST_KINDS:
+        raise InvalidInput(f"kinds: expected 1..{MOST_KINDS}, got {len(kinds)}")
+    for kind in kinds:
+        check_text(kind, "kinds", 1024)
 
 
 @lru_cache(maxsize=1024)

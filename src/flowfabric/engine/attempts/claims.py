@@ -23,7 +23,7 @@ from flowfabric.engine.attempts.claimed import (
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lanes import Idleness, Lanes, Route
-from flowfabric.engine.limits.admission import Admissions, Let
+from flowfabric.engine.limits.admission import Admissions, AdmittedRecord
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations import workers as declared
 from flowfabric.operations.declaration import implements
@@ -36,26 +36,26 @@ from flowfabric.operations.workers import (
 _log = logging.getLogger("flowfabric.claims")
 
 MOST_WAIT_MS: Final = 30_000
-# How often an idle claim looks without a notification; chance spreads the looks of many.
+# How often an idle claim asks the store without a notification; at random, so that many workers
+# do not ask at once.
 SAFETY_NET_S: Final = 5.0
 # How often a claim asks again while all offered work had to be ended or was not admitted.
 MOST_LOOKS: Final = 32
-# A notification most often stands for little work, and so does the end of few: then so many are
-# asked for, and the rest only if there are as many. Every execution asked for costs two
-# identifiers, whether it comes or not.
+# A notification stands for little work most often: so many are asked for, and the rest only if so
+# many came. Two identifiers are made for every execution asked for, whether it comes or not.
 FIRST_CLAIMS: Final = 4
 
 Leaving = asyncio.Future[Any]
 
 
-# What a look found, and whether it saw everything there was.
+# What a claim got, and whether it reached the end of the queue.
 _Looked = tuple[list[Claimed], bool]
 _Ask = Callable[[ClaimRequest], Awaitable[ClaimAnswer]]
 
 
 class _Found(asyncio.Future[list[Claimed]]):
-    """What comes of a wait. Whoever wants to leave ends it, but stays until the look under way is
-    over: its work would be leased by nobody."""
+    """The result of a waiting claim. Its cancellation ends the wait, but not a call in progress:
+    what that leases would belong to nobody."""
 
     # Kept here, because the loop does not hold it.
     waiting: asyncio.Task[None]
@@ -86,8 +86,7 @@ class Claims:
         order = checked(order)
         if not order.wait_ms:
             return (await self._claim_now(order, self._deps.store.claim))[0]
-        topics = [lane_topic(order.namespace, lane) for lane in order.lanes]
-        subscription = self._deps.store.backend.notifier().subscribe(*topics)
+        subscription = await self._subscribed(order)
         found = _Found(subscription)
         found.waiting = asyncio.ensure_future(self._wait(order, subscription, found))
         if leaving is not None:
@@ -116,7 +115,13 @@ class Claims:
         return self._request(order, await self._route(order))
 
     def _route(self, order: ClaimTerms) -> Awaitable[Route]:
-        return self._lanes.route(order.namespace, order.lanes, order.capabilities)
+        return self._lanes.route(order)
+
+    async def _subscribed(self, order: ClaimTerms) -> TopicSubscription:
+        """Listen to all the lanes, whatever state they are in now."""
+        topics = [lane_topic(order.namespace, lane) for lane in order.lanes]
+        takes = (await self._route(order)).hears
+        return self._deps.store.backend.notifier().subscribe(*topics, takes=takes)
 
     def _request(self, order: ClaimTerms, route: Route) -> ClaimRequest:
         mint = self._deps.mint
@@ -126,6 +131,7 @@ class Claims:
             namespace=order.namespace,
             lanes=route.lanes,
             sets=route.sets,
+            kinds=route.sought.takes.kinds,
             ids=(*[(mint(), mint()) for _ in range(order.n)],),
             lease_for=order.lease_ms,
             payload=order.payload,
@@ -149,8 +155,9 @@ class Claims:
             leased.sort(key=lambda one: places[one.record.execution_id])
         if answer.more and leased:
             # This worker has what it asked for; the next one waiting may have the rest.
-            self._deps.store.backend.notifier().notify(
-                *(lane_topic(order.namespace, lane) for lane in order.lanes)
+            self._deps.store.backend.notifier().notify_next(
+                (await self._route(order)).sought.takes,
+                *(lane_topic(order.namespace, lane) for lane in order.lanes),
             )
         return [claimed_from(self._deps, offer) for offer in leased]
 
@@ -180,19 +187,19 @@ class Claims:
         return claimed
 
     def _nap_s(self) -> float:
-        """How long an idle claim waits for a notification before it looks all the same."""
+        """How long an idle claim waits for a notification before it asks without one."""
         is_disconnected = self._deps.store.backend.notifier().is_disconnected
         nap = self._deps.limits.claim_poll_ms / 1000 if is_disconnected else SAFETY_NET_S
         return nap * (0.75 + self._deps.chance() / 2)
 
     async def _first_look(self, order: ClaimOrder) -> _Looked:
-        """Listening began before the look, so no later notification is missed."""
+        """The subscription began before this, so no later notification is missed."""
         if await self.is_idle(order):
             return [], True
         return await self._claim_now(order, self._deps.store.claim_promptly)
 
     async def is_idle(self, order: ClaimTerms) -> bool:
-        """Whether a look would find nothing, as far as is known here."""
+        """Whether a claim would find nothing, as far as this process knows."""
         return self._idleness.covers((await self._route(order)).sought)
 
     async def _hand_back(self, claimed: Claimed) -> None:
@@ -215,8 +222,8 @@ class Claims:
             return []
 
     async def _claim_now(self, order: ClaimTerms, ask: _Ask) -> _Looked:
-        """One look, repeated only while all it met was work to be ended or turned away instead of
-        run; and whether it saw everything there was."""
+        """One claim, repeated while all it gets is work that is ended or not admitted; and whether
+        it reached the end of the queue."""
         for _ in range(MOST_LOOKS):
             route = await self._route(order)
             if not route.lanes:
@@ -233,20 +240,20 @@ class Claims:
     async def _lease_admitted(
         self, order: ClaimTerms, reserved: Sequence[Record], *, has_work: bool
     ) -> list[Offer]:
-        """Ask the limits of reserved records and lease those they let through.
+        """Ask the limits of reserved records and lease those that are admitted.
 
         An error that comes from the limits is the caller's, unless it has work already, which it
-        must not lose: then the reservations lapse.
+        must not lose: then the grants expire.
         """
         try:
-            let = await self._admissions.admit(reserved, order.lease_ms)
+            admitted = await self._admissions.admit(reserved, order.lease_ms)
         except FlowFabricError:
             if not has_work:
                 raise
             _log.exception("admission failed; the grants of %d executions expire", len(reserved))
             return []
         answers = await asyncio.gather(
-            *(self._lease(order, one) for one in let), return_exceptions=True
+            *(self._lease(order, one) for one in admitted), return_exceptions=True
         )
         faults = [answer for answer in answers if isinstance(answer, BaseException)]
         offers = [answer for answer in answers if isinstance(answer, Offer)]
@@ -254,10 +261,10 @@ class Claims:
             raise faults[0]
         return offers
 
-    async def _lease(self, order: ClaimTerms, let: Let) -> Offer | None:
+    async def _lease(self, order: ClaimTerms, admitted: AdmittedRecord) -> Offer | None:
         """Lease one admitted record under the name of its reservation, or give back what admission
         got for it."""
-        record = let.record
+        record = admitted.record
         named = NamedClaim(
             execution_id=record.execution_id,
             grant_id=record.grant_id,
@@ -272,11 +279,11 @@ class Claims:
         try:
             answer = await self._deps.store.lease(named)
         except FlowFabricError:
-            await self._admissions.give_back(let)
+            await self._admissions.give_back(admitted)
             raise
         if isinstance(answer, Offer) and answer.disposition == "leased":
             return answer
-        await self._admissions.give_back(let)
+        await self._admissions.give_back(admitted)
         if isinstance(answer, Offer):
             await end_unclaimable(self._deps, answer)
         return None

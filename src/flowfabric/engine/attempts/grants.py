@@ -90,6 +90,7 @@ class Grants:
                 namespace=new.namespace,
                 lanes=(new.lane_id,),
                 capabilities=new.capabilities,
+                kinds=new.kinds,
                 lease_ms=new.grant_ttl_ms,
             )
         )
@@ -99,13 +100,14 @@ class Grants:
         order = checked(order)
         whole(order.lease_ms, "grant_ttl_ms", 1, self._deps.limits.grant_ms_max)
         for _ in range(MOST_LOOKS):
-            route = await self._lanes.route(order.namespace, order.lanes, order.capabilities)
+            route = await self._lanes.route(order)
             request = ClaimRequest(
                 worker_id=order.worker_id,
                 worker_instance_id=order.worker_instance_id,
                 namespace=order.namespace,
                 lanes=route.lanes,
                 sets=route.sets,
+                kinds=route.sought.takes.kinds,
                 ids=((self._deps.mint(), ""),),
                 lease_for=order.lease_ms,
                 mode="reserve",

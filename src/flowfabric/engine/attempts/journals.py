@@ -21,7 +21,7 @@ from flowfabric.errors import (
     Nondeterminism,
 )
 from flowfabric.operations import attempts
-from flowfabric.operations.attempts import Kept, NewEntries
+from flowfabric.operations.attempts import Kept, NewEntry
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.execution_queries import ExecutionQueries
 from flowfabric.operations.types import Page
@@ -44,18 +44,17 @@ class Journals:
         return await self._append(JournalAppend(proof.execution_id, fence, checked))
 
     @implements(attempts.HeldAttempts.append_journal)
-    async def append_journal(self, new: NewEntries) -> list[Kept | FlowFabricError]:
-        return await self.append_each(self._deps.leases.proof(new), new.entries)
+    async def append_journal(self, items: Sequence[NewEntry]) -> list[Kept | FlowFabricError]:
+        if len(items) == 1:
+            return [await self._answer(items[0])]
+        return await asyncio.gather(*map(self._answer, items))
 
-    async def append_each(
-        self, proof: LeaseProof, entries: Sequence[JournalEntry]
-    ) -> list[Kept | FlowFabricError]:
-        """Keep steps under the lease, each with its own answer, in one call to the store."""
-        checked = checked_entries(entries)
-        fence = await self._deps.fence_of(proof, may_override=False)
-        items = [JournalAppend(proof.execution_id, fence, (entry,)) for entry in checked]
-        answers = await asyncio.gather(*map(self._append, items), return_exceptions=True)
-        return [_own(answer) for answer in answers]
+    async def _answer(self, new: NewEntry) -> Kept | FlowFabricError:
+        try:
+            (kept,) = await self.append(self._deps.leases.proof(new), (new.entry,))
+        except FlowFabricError as fault:
+            return fault
+        return kept
 
     @implements(ExecutionQueries.journal)
     async def read(
@@ -110,12 +109,3 @@ def _kept(entry: JournalEntry, before: JournalEntry | None) -> Kept:
         recorded=before.digest,
         given=entry.digest,
     )
-
-
-def _own(answer: list[Kept] | BaseException) -> Kept | FlowFabricError:
-    """The answer of one entry; what is wrong with the whole call is raised."""
-    if isinstance(answer, Nondeterminism):
-        return answer
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer[0]

@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from flowfabric.backend.types import Filter, ListRequest
+from flowfabric.core.bounds import check_number
 from flowfabric.core.checks import check_lease
 from flowfabric.core.due import lose
 from flowfabric.core.ids import check_text, parse_execution_id
@@ -23,11 +25,21 @@ from flowfabric.engine.workers import Workers
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, NoLeaseToRevoke, StaleLease
 from flowfabric.operations import executions as declared
 from flowfabric.operations import workers as declared_workers
+from flowfabric.operations.attempts import HeldAttempts, Progress, ProgressReported
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import AlreadySatisfied, Revoked
-from flowfabric.operations.workers import NotRegistered, Renewal, RenewReply
+from flowfabric.operations.workers import (
+    MOST_NEIGHBOURS,
+    LeasesEnded,
+    NotRegistered,
+    Renewal,
+    Renewed,
+    RenewReply,
+)
 
 _REASON_BYTES: Final = 256
+# Leases that are ended together.
+_PAGE: Final = 200
 
 Marked = Literal[
     "marked_expired",
@@ -37,11 +49,6 @@ Marked = Literal[
     "already_revoked",
     "not_yet_expired",
 ]
-
-
-class Renewed(msgspec.Struct, frozen=True):
-    lease_expires_at: int
-    lease_epoch: int
 
 
 class Revocation(msgspec.Struct, frozen=True):
@@ -77,19 +84,15 @@ class Leases:
             config_revision=0 if isinstance(beat, NotRegistered) else beat.config_revision,
         )
 
-    async def _kept(
-        self, item: Renewal, lease_ms: int
-    ) -> declared_workers.Renewed | FlowFabricError:
+    async def _kept(self, item: Renewal, lease_ms: int) -> Renewed | FlowFabricError:
         proof = self._deps.leases.proof(item)
         percent, message = item.progress_pct, item.progress_message
         try:
             if percent is None and message is None:
-                renewed = await self.renew(proof, lease_ms)
-            else:
-                renewed = await self._renew_with_progress(proof, lease_ms, percent, message)
+                return await self.renew(proof, lease_ms)
+            return await self._renew_with_progress(proof, lease_ms, percent, message)
         except FlowFabricError as fault:
             return fault
-        return declared_workers.Renewed(renewed.lease_expires_at)
 
     async def _renew_with_progress(
         self, proof: LeaseProof, lease_ms: int, percent: int | None, message: str | None
@@ -116,7 +119,7 @@ class Leases:
             await self._check_index(proof, fence, whole(attempt_index, "attempt_index"))
         plan = renew(proof.execution_id, fence, ttl_ms)
         applied = await self._deps.push(plan, proof.record)
-        return Renewed(applied.now + ttl_ms, fence.lease_epoch)
+        return Renewed(applied.now + ttl_ms)
 
     async def progress(
         self, proof: LeaseProof, percent: int | None = None, message: str | None = None
@@ -125,9 +128,14 @@ class Leases:
         fence = await self._deps.fence_of(proof, may_override=False)
         await self._deps.push(progress(proof.execution_id, fence, percent, message))
 
+    @implements(HeldAttempts.report_progress)
+    async def report_progress(self, new: Progress) -> ProgressReported:
+        proof = self._deps.leases.proof(new)
+        await self.progress(proof, new.progress_pct, new.progress_message)
+        return ProgressReported()
+
     @implements(declared.Executions.revoke_lease)
     async def revoke_lease(self, execution_id: str, caller: str = "") -> Revoked | AlreadySatisfied:
-        """An operator takes the lease."""
         done = await self.revoke(execution_id, Revocation(reason="operator_revoke"))
         if isinstance(done, Revoked):
             epoch = str(done.lease_epoch)
@@ -135,21 +143,57 @@ class Leases:
         return done
 
     async def revoke(
-        self, execution_id: str, revocation: Revocation | None = None
+        self, execution_id: str, asked: Revocation | None = None
     ) -> Revoked | AlreadySatisfied:
         """Take the lease from whoever holds it; the next ordinary claim offers the work again."""
-        asked = revocation or Revocation()
+        asked = asked or Revocation()
         check_text(asked.reason, "reason", _REASON_BYTES)
 
         def decision(record: Record, _: int) -> Plan | AlreadySatisfied:
-            done = _nothing_to_revoke(record, asked)
-            return done or revoke(record, asked.reason)
+            return _nothing_to_revoke(record, asked) or revoke(record, asked.reason)
 
         answer = await self._deps.decide(execution_id, decision)
         if isinstance(answer, AlreadySatisfied):
             return answer
         assert answer.record is not None
         return Revoked(answer.record.lease_id, answer.record.lease_epoch)
+
+    @implements(declared_workers.Workers.report_gone)
+    async def report_gone(
+        self, worker_instance_id: str, gone: Sequence[str], namespace: str = "default"
+    ) -> LeasesEnded | NotRegistered:
+        check_number(gone, "gone", MOST_NEIGHBOURS)
+        workers = {one.worker_instance_id: one for one in await self._workers.live(namespace)}
+        own = workers.get(worker_instance_id)
+        if own is None:
+            return NotRegistered()
+        seen = await self._workers.neighbours(namespace, own.process)
+        named = frozenset(gone).intersection(one.worker_instance_id for one in seen)
+        ended = 0
+        for instance in sorted(named):
+            ended += await self._end_leases(namespace, instance)
+            # Last, so that a report that was cut off is made again.
+            await self._workers.mark_worker_dead(instance, "its process has ended", namespace)
+        return LeasesEnded(ended)
+
+    async def _end_leases(self, namespace: str, instance: str) -> int:
+        wanted = Filter(namespace=namespace, state="active", worker_instance_id=instance)
+        request = ListRequest(filter=wanted, order="id", limit=_PAGE)
+        asked = Revocation("the process of its worker has ended", worker_instance_id=instance)
+        ended = 0
+        while held := (await self._deps.store.backend.search(request)).records:
+            revoked = await asyncio.gather(*(self._end(one.execution_id, asked) for one in held))
+            ended += sum(revoked)
+            if not any(revoked):
+                break
+        return ended
+
+    async def _end(self, execution_id: str, asked: Revocation) -> bool:
+        try:
+            return isinstance(await self.revoke(execution_id, asked), Revoked)
+        except (NoLeaseToRevoke, ExecutionNotFound):
+            # It was cancelled meanwhile.
+            return False
 
     async def mark_expired_if_due(self, execution_id: str) -> Marked:
         """Mark a lease that ran out, as the timer does; never an error."""

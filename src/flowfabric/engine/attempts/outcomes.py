@@ -33,16 +33,20 @@ from flowfabric.operations.executions import Cancelled
 
 _REASON_BYTES: Final = 4096
 _WITH_GROUP: Final = frozenset[With]({"group"})
+# The other sources are the engine's own: what they leave out is done elsewhere.
+_CALLERS_SOURCES: Final = frozenset({"", "worker", "lease_holder", "operator_override"})
+# Sources under other names.
 _SYNONYMS: Final = {"": "operator_override", "worker": "lease_holder"}
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
-    """What an operation made of the execution."""
+    """An execution after an operation."""
 
     execution_id: str
     public_state: str
     delay_until: int = 0
     next_attempt_index: int = 0
+    # The state before.
     was: str = ""
     replayed: bool = False
     # The store's clock; 0 when it was not asked.
@@ -134,6 +138,9 @@ class Outcomes:
         lease_epoch: int = 0,
         attempt_id: str = "",
     ) -> Cancelled:
+        if source not in _CALLERS_SOURCES:
+            known = ", ".join(sorted(filter(None, _CALLERS_SOURCES)))
+            raise InvalidInput(f"source: expected one of {known}")
         proof = LeaseProof(execution_id, lease_id, lease_epoch, attempt_id, source)
         return Cancelled(execution_id, (await self.cancel(proof, reason)).public_state)
 
@@ -152,7 +159,8 @@ class Outcomes:
             raise
 
     async def _cancelling_fence(self, proof: LeaseProof) -> Fence | None:
-        """The fence of a worker that cancels; an execution that ended comes before half of one."""
+        """The fence of a worker that cancels; that the execution has ended is reported before an
+        incomplete fence."""
         try:
             return await self._deps.given_fence(proof)
         except PartialFenceTriple:
@@ -180,7 +188,7 @@ class Outcomes:
         try:
             await self._check_children(seen.record, unique)
         except FlowFabricError:
-            # Whether the caller holds the lease comes before what it asks for.
+            # A lost lease is reported before a fault of the request.
             check_lease(seen.record, fence, seen.now)
             raise
         edges = tuple((self._deps.mint(), child) for child in unique)
@@ -205,13 +213,15 @@ class Outcomes:
             if child == parent.execution_id:
                 raise SelfReferencingEdge(f"{child} cannot wait for itself")
             if partition_of(child) != partition_of(parent.execution_id):
-                raise PartitionMismatch(f"{child} and {parent.execution_id} are not of one flow")
+                raise PartitionMismatch(
+                    f"{child} and {parent.execution_id} belong to different flows"
+                )
         found = await self._deps.store.backend.read(children, frozenset())
         for child, member in zip(children, found, strict=True):
             if member is None:
                 raise ExecutionNotFound(child)
             if not parent.flow_id or member.record.flow_id != parent.flow_id:
-                raise ExecutionNotInFlow(f"{child} is no member of {parent.flow_id or 'a flow'}")
+                raise ExecutionNotInFlow(f"{child} is not a member of {parent.flow_id or 'a flow'}")
         await check_not_waiting_for(self._deps, parent.execution_id, children)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import zip_longest
 from typing import Final
 
@@ -28,9 +29,10 @@ from flowfabric.core.record import Record, counting_instants
 from flowfabric.core.states import FINAL, LIMIT_REASONS, not_open, serves_claims
 from flowfabric.core.suspensions import Suspension, suspension_in
 from flowfabric.engine.deps import Deps
+from flowfabric.engine.executions.children import with_children
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.limits.slots import gates_of
-from flowfabric.engine.workers import Workers
+from flowfabric.engine.workers import Workers, knows
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.execution_queries import (
@@ -44,6 +46,7 @@ from flowfabric.operations.execution_queries import (
 )
 
 _MOST_EDGES: Final = 20
+_MOST_KINDS: Final = 20
 
 
 class Around(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +117,7 @@ def _unmet(suspension: Suspension) -> tuple[str, ...]:
     return tuple(name or "any signal" for name, filler in pairs if not filler)
 
 
-_HOLDS: Final[dict[str, Code]] = {
+_FIRST_RESERVATIONS: Final[dict[str, Code]] = {
     "operator": "operator_hold",
     "flow_cancel": "operator_hold",
     "lane_state": "lane_state",
@@ -134,7 +137,7 @@ def _blocked(around: Around) -> Iterator[Blocker]:
         yield Blocker(code, record.detail, since, until)
         yield from (one for one in limits_of(around) if one.detail != record.detail)
     else:
-        code = _HOLDS.get(record.reason, "operator_hold")
+        code = _FIRST_RESERVATIONS.get(record.reason, "operator_hold")
         yield Blocker(code, record.detail or f"held: {record.reason}", since)
 
 
@@ -169,13 +172,27 @@ def _unserved(around: Around) -> Iterator[Blocker]:
     if not here:
         yield Blocker("no_worker", f"no live worker of lane {record.lane}")
         return
-    lacking = {one.worker_instance_id: _missing(record, one) for one in here}
+    knowing = [worker for worker in here if knows(worker, record.kind)]
+    if not knowing:
+        yield Blocker("missing_kind", _unknown(record, here))
+        return
+    lacking = {one.worker_instance_id: _missing(record, one) for one in knowing}
     nearest = min(lacking, key=lambda name: (len(lacking[name]), name))
     if lacking[nearest]:
         needs = ", ".join(record.required_capabilities)
         lacks = ", ".join(lacking[nearest])
         detail = f"needs {needs}; the nearest worker {nearest} lacks {lacks}"
         yield Blocker("missing_capabilities", detail)
+
+
+def _unknown(record: Record, here: Sequence[Worker]) -> str:
+    kinds = sorted({kind for worker in here for kind in worker.kinds or ()})
+    near = get_close_matches(record.kind, kinds, 1)
+    listed = ", ".join(kinds[:_MOST_KINDS]) + (", …" if len(kinds) > _MOST_KINDS else "")
+    meant = f"; did you mean {near[0]}?" if near else ""
+    workers = "1 worker" if len(here) == 1 else f"{len(here)} workers"
+    known = f"({workers}; kinds {listed or 'none'})"
+    return f"no live worker of lane {record.lane} knows kind {record.kind} {known}{meant}"
 
 
 def _missing(record: Record, worker: Worker) -> tuple[str, ...]:
@@ -257,9 +274,11 @@ class Explanations:
         around = await self._look_around(seen)
         record = seen.record
         blockers = tuple(blockers_of(around))
-        return Explanation(
+        explained = Explanation(
             execution_id=execution_id,
             public_state=facets(record).public_state,
+            flow_id=record.flow_id,
+            parent_id=record.parent_id,
             state_vector=facets(record, _scene(around)),
             running=record.state == "active",
             blockers=blockers,
@@ -269,6 +288,7 @@ class Explanations:
             attempts=record.attempt_count,
             hints=tuple(dict.fromkeys(_hints(record, blockers))),
         )
+        return await with_children(self._deps, explained)
 
     async def _look_around(self, seen: Seen) -> Around:
         record = seen.record
@@ -329,7 +349,9 @@ def _of_lane(around: Around) -> list[Worker]:
 
 
 def _is_capable(record: Record, worker: Worker) -> bool:
-    return not missing(record.required_capabilities, worker.capabilities)
+    return knows(worker, record.kind) and not missing(
+        record.required_capabilities, worker.capabilities
+    )
 
 
 def _scene(around: Around) -> Scene:
@@ -347,6 +369,7 @@ def _hints(record: Record, blockers: Sequence[Blocker]) -> list[str]:
         "lane_state": f"set lane {record.lane} active again",
         "no_worker": f"start a worker of namespace {record.namespace} on lane {record.lane}",
         "missing_capabilities": "start a worker that offers what is missing",
+        "missing_kind": f"start a worker that has a task or handler for kind {record.kind}",
         "budget": "reset the budget, release what was spent, or raise its limit",
         "quota": "wait for the window or a free slot, or raise the quota",
         "concurrency_key": "wait for a running execution of this key to end",

@@ -7,6 +7,7 @@ import msgspec
 
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
 from flowfabric.core.documents import SUSPENSION
+from flowfabric.core.facets import facets
 from flowfabric.core.ids import check_lane, check_namespace, parse_execution_id
 from flowfabric.core.record import Record
 from flowfabric.core.states import BLOCK_REASONS, public_state
@@ -60,11 +61,6 @@ class Suspended(msgspec.Struct, frozen=True, kw_only=True):
     suspended_at_ms: int
     timeout_at_ms: int
     reason: str
-
-
-class SuspendedPage(msgspec.Struct, frozen=True):
-    executions: tuple[Suspended, ...]
-    next_cursor: Place | None = None
 
 
 class Listings:
@@ -143,21 +139,29 @@ class Listings:
         return operations.Page(items=lines, next_cursor=page.next_cursor)
 
     async def list_suspended(
-        self, partition: int, cursor: Place | None = None, limit: int = PAGE
-    ) -> SuspendedPage:
+        self, partition: int, cursor: str = "", limit: int = PAGE
+    ) -> operations.Page[Suspended]:
         """Suspended executions of a partition, the next to time out first."""
         whole(partition, "partition", 0, self._deps.counts.flow - 1)
         limit = min(whole(limit, "limit"), MOST_LISTED)
-        _check_place(cursor, "cursor")
+        after = _place_of(cursor)
         if limit == 0:
-            return SuspendedPage(())
+            return operations.Page(items=[])
         walk = self._walk(Filter(partition=partition, state="suspended"), "id")
-        rows = await _least(walk, _in_view, cursor, limit + 1)
+        rows = await _least(walk, _timeout_place, after, limit + 1)
         page = rows[:limit]
-        more = len(rows) > limit
         codes = await self._reason_codes(page)
-        lines = tuple(suspended_of(record, codes.get(record.suspension_id, "")) for record in page)
-        return SuspendedPage(lines, _in_view(page[-1]) if more else None)
+        lines = [suspended_of(record, codes.get(record.suspension_id, "")) for record in page]
+        next_cursor = f"{sort_of(page[-1])}:{page[-1].execution_id}" if len(rows) > limit else ""
+        return operations.Page(items=lines, next_cursor=next_cursor)
+
+    async def _reason_codes(self, suspended: Sequence[Record]) -> dict[str, str]:
+        """What each suspension says it waits for, by its id."""
+        ids = [record.execution_id for record in suspended]
+        wanted = dict.fromkeys(ids, (SUSPENSION,))
+        found = await self._deps.store.backend.read(ids, frozenset(), wanted)
+        kept = [suspension_in(seen.documents) for seen in found if seen is not None]
+        return {one.suspension_id: one.reason_code for one in kept if one is not None}
 
     @implements(declared_lanes.Lanes.list_expired_leases)
     async def list_expired_leases(
@@ -191,14 +195,6 @@ class Listings:
         if lane:
             check_lane(lane)
         return public_counts(await self._deps.store.backend.count(namespace, lane))
-
-    async def _reason_codes(self, suspended: Sequence[Record]) -> dict[str, str]:
-        """What each suspension says it waits for, by its id."""
-        ids = [record.execution_id for record in suspended]
-        wanted = dict.fromkeys(ids, (SUSPENSION,))
-        found = await self._deps.store.backend.read(ids, frozenset(), wanted)
-        kept = [suspension_in(seen.documents) for seen in found if seen is not None]
-        return {one.suspension_id: one.reason_code for one in kept if one is not None}
 
     async def _ended_leases(
         self, namespace: str, as_of: int, visible: frozenset[str] | None
@@ -259,24 +255,17 @@ def public_counts(counts: dict[str, int]) -> dict[str, int]:
     return folded
 
 
-_SUSPENSION_REASONS: Final = {
-    "signal": "waiting_for_signal",
-    "approval": "waiting_for_approval",
-    "callback": "waiting_for_callback",
-    "tool_result": "waiting_for_tool_result",
-    "operator": "waiting_for_operator_review",
-    "policy": "paused_by_policy",
-    "budget": "paused_by_budget",
-}
-
-
 def suspended_of(record: Record, reason_code: str = "") -> Suspended:
     return Suspended(
         execution_id=record.execution_id,
         suspended_at_ms=record.moved_at,
         timeout_at_ms=record.wake_at or LAST,
-        reason=reason_code or _SUSPENSION_REASONS.get(record.reason, ""),
+        reason=reason_code or facets(record).blocking_reason,
     )
+
+
+def _timeout_place(record: Record) -> Place:
+    return sort_of(record), record.execution_id
 
 
 def _check_cursor(cursor: str) -> None:
@@ -302,10 +291,6 @@ def _place_of(cursor: str) -> Place | None:
     place = int(instant), execution_id
     _check_place(place, "cursor")
     return place
-
-
-def _in_view(record: Record) -> Place:
-    return sort_of(record), record.execution_id
 
 
 def _lease_place(record: Record) -> Place:

@@ -10,6 +10,7 @@ from flowfabric.core.pages import fitting
 from flowfabric.core.record import Record
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
+from flowfabric.engine.executions.children import with_children
 from flowfabric.engine.executions.listings import MOST_LISTED, Listings
 from flowfabric.engine.executions.snapshots import (
     attempts_of,
@@ -44,27 +45,16 @@ class Reads(Listings):
         super().__init__(deps, lanes)
         self._workers = workers
 
+    @implements(ExecutionQueries.describe_execution)
+    async def describe_execution(self, execution_id: str) -> ExecutionInfo:
+        seen = await self._needed(execution_id, _NOTHING)
+        info = info_of(seen.record, await self._scene(seen))
+        return await with_children(self._deps, info)
+
     async def read_execution_state(self, execution_id: str) -> str | None:
         """The public state; None when there is no such execution."""
         seen = await self._seen(execution_id)
         return stored_public_state(seen.record) if seen else None
-
-    @implements(ExecutionQueries.describe_execution)
-    async def describe_execution(self, execution_id: str) -> ExecutionInfo:
-        seen = await self._needed(execution_id, _NOTHING)
-        return info_of(seen.record, await self._scene(seen))
-
-    async def get_execution_result(self, execution_id: str) -> bytes | None:
-        """The result as it was completed with; None without one. An empty one is b""."""
-        seen = await self._seen(execution_id, _RESULT)
-        return seen.result if seen else None
-
-    async def read_execution_context(self, execution_id: str) -> ExecutionContext:
-        """Input, kind and tags, for whoever has just claimed it."""
-        seen = await self._seen(execution_id, _INPUT)
-        if seen is None:
-            raise InvalidInput(f"execution_id: there is no execution {execution_id}")
-        return ExecutionContext(seen.input or b"", seen.record.kind, seen.record.tags)
 
     async def read_current_attempt_index(self, execution_id: str) -> int:
         """The current or last attempt; 0 before the first and without an execution."""
@@ -79,6 +69,18 @@ class Reads(Listings):
     async def resolve_execution_flow_id(self, execution_id: str) -> str | None:
         seen = await self._seen(execution_id)
         return stored_flow_id(seen.record) if seen else None
+
+    async def get_execution_result(self, execution_id: str) -> bytes | None:
+        """The result as it was completed with; None without one. An empty one is b""."""
+        seen = await self._seen(execution_id, _RESULT)
+        return seen.result if seen else None
+
+    async def read_execution_context(self, execution_id: str) -> ExecutionContext:
+        """Input, kind and tags, for whoever has just claimed it."""
+        seen = await self._seen(execution_id, _INPUT)
+        if seen is None:
+            raise InvalidInput(f"execution_id: there is no execution {execution_id}")
+        return ExecutionContext(seen.input or b"", seen.record.kind, seen.record.tags)
 
     @implements(ExecutionQueries.attempts)
     async def attempts(self, execution_id: str) -> Attempts:
@@ -112,8 +114,8 @@ class Reads(Listings):
         return Scene(await self._lane_state(record), await self._is_served(record, seen.now))
 
     async def _lane_state(self, record: Record) -> str:
-        lane = self._lanes.known(record.namespace, record.lane)
-        lane = lane or await self._lanes.look_up(record.namespace, record.lane)
+        known = self._lanes.known((record.namespace, record.lane))
+        lane = known.lane if known else await self._lanes.look_up(record.namespace, record.lane)
         return lane.state
 
     async def _is_served(self, record: Record, now: int) -> bool:

@@ -1,4 +1,4 @@
-"""Moves of waiting work: hold and release, block and unblock, promote, change priority, expire."""
+"""Moves of one execution that limits and timers make: block and unblock, promote, expire."""
 
 from typing import Final, Literal
 
@@ -6,25 +6,20 @@ import msgspec
 
 from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import Seen, With
-from flowfabric.core.checks import BLOCKING, check_block, check_priority, check_unblock
+from flowfabric.core.checks import BLOCKING, UNBLOCKABLE, check_block, check_unblock
+from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.due import expire, promote, time_out
 from flowfabric.core.graph import Group
 from flowfabric.core.ids import check_text, parse_execution_id
 from flowfabric.core.members import release_plan
 from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
-from flowfabric.core.rules.operators import (
-    Block,
-    at_version,
-    block,
-    change_priority,
-    clamp_priority,
-    hold,
-    release,
-    unblock,
-)
-from flowfabric.core.states import FINAL, HOLD_REASONS, LIMIT_REASONS, RUNNABLE
-from flowfabric.engine.checking import integer, whole
+from flowfabric.core.rules.operators import Block, at_version, block, unblock
+from flowfabric.core.rules.signals import behavior_of, time_out_suspension
+from flowfabric.core.states import FINAL, RUNNABLE, public_state
+from flowfabric.core.suspensions import open_suspension
+from flowfabric.engine.checking import whole
+from flowfabric.engine.deciding import decide_with_documents
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import (
     DepsNotSatisfied,
@@ -34,9 +29,6 @@ from flowfabric.errors import (
     NotBlockedByDeps,
     NotRunnable,
 )
-from flowfabric.operations import executions as declared
-from flowfabric.operations.declaration import implements
-from flowfabric.operations.executions import ExecutionHeld, ExecutionReleased, PriorityChanged
 
 _WITH_GROUP: Final = frozenset[With]({"group"})
 _AUTOMATIC: Final = frozenset(
@@ -52,6 +44,16 @@ Expired = Literal[
 Eligibility = Literal[
     "eligible", "not_found", "not_runnable", "impossible", "blocked_by_dependencies"
 ]
+NotExpired = Literal["not_found_cleaned", "not_suspended_cleaned", "not_yet_due"]
+# What a behaviour is called once it happened.
+_HAPPENED: Final = {"auto_resume_with_timeout_signal": "auto_resume"}
+
+
+class TimedOut(msgspec.Struct, frozen=True):
+    """Which behaviour the timeout had, and the public state it led to."""
+
+    behavior: str
+    public_state: str
 
 
 class Scheduling:
@@ -88,18 +90,6 @@ class Scheduling:
             record, _ = await self._deps.record(execution_id)
             check_unblock(record, (expected,))
         await self._deps.push(unblock(execution_id, _reasons(expected)))
-
-    @implements(declared.Executions.hold)
-    async def hold(self, execution_id: str, reason: str = "") -> ExecutionHeld:
-        check_text(reason, "reason", 4096)
-        await self._deps.decide(execution_id, lambda record, _: hold(record, reason))
-        return ExecutionHeld(execution_id)
-
-    @implements(declared.Executions.release)
-    async def release(self, execution_id: str) -> ExecutionReleased:
-        parse_execution_id(execution_id, self._deps.counts)
-        await self._deps.push(release(execution_id))
-        return ExecutionReleased(execution_id)
 
     async def promote_delayed(self, execution_id: str) -> Promoted:
         """Let delayed work wait for a worker once its time has come, as the timer does."""
@@ -144,7 +134,7 @@ class Scheduling:
             return answer
         return "expired" if answer.brief.state == "expired" else "retry_scheduled"
 
-    async def promote_blocked(self, execution_id: str) -> None:
+    async def promote_blocked_to_eligible(self, execution_id: str) -> None:
         """Release a member whose dependencies are met but which still waits for them."""
 
         async def attempt() -> Applied | WriteConflict:
@@ -157,7 +147,7 @@ class Scheduling:
 
         await decide("execution", execution_id, attempt, self._deps.chance)
 
-    async def evaluate(self, execution_id: str) -> Eligibility:
+    async def evaluate_flow_eligibility(self, execution_id: str) -> Eligibility:
         """Whether its dependencies would let the execution run; reads only."""
         try:
             seen = await self._seen(execution_id)
@@ -172,24 +162,27 @@ class Scheduling:
             return "blocked_by_dependencies"
         return "impossible" if group.state == "impossible" else "eligible"
 
-    @implements(declared.Executions.set_priority)
-    async def set_priority(self, execution_id: str, new_priority: int) -> PriorityChanged:
-        await self.change_priority(execution_id, new_priority)
-        return PriorityChanged(execution_id)
+    async def expire_suspension(self, execution_id: str) -> TimedOut | NotExpired:
+        """Do what the timeout does, once its time has come, as the timer does; never an error."""
 
-    async def change_priority(self, execution_id: str, priority: int) -> tuple[int, int]:
-        """Move runnable work in its queue; answers the old and the new priority."""
-        new = clamp_priority(integer(priority, "new_priority"))
-        old = 0
+        def decision(seen: Seen) -> tuple[Plan | None, TimedOut | NotExpired]:
+            record = seen.record
+            if record.state != "suspended":
+                return None, "not_suspended_cleaned"
+            if not 0 < record.wake_at <= seen.now:
+                return None, "not_yet_due"
+            suspension = open_suspension(record, seen.documents)
+            plan = time_out_suspension(record, suspension)
+            behavior = behavior_of(suspension)
+            state = str(plan.set.get("state", record.state))
+            return plan, TimedOut(_HAPPENED.get(behavior, behavior), public_state(state, ""))
 
-        def decision(record: Record, _: int) -> Plan | None:
-            nonlocal old
-            check_priority(record)
-            old = record.priority
-            return None if old == new else change_priority(record, new)
-
-        await self._deps.decide(execution_id, decision)
-        return old, new
+        names = (SUSPENSION,)
+        try:
+            _, outcome = await decide_with_documents(self._deps, execution_id, names, decision)
+        except ExecutionNotFound:
+            return "not_found_cleaned"
+        return outcome
 
     async def _seen(self, execution_id: str) -> Seen:
         parse_execution_id(execution_id, self._deps.counts)
@@ -213,7 +206,7 @@ def _check_releasable(seen: Seen) -> None:
 
 def _reasons(expected: str) -> frozenset[str]:
     if not expected:
-        return LIMIT_REASONS | HOLD_REASONS
+        return UNBLOCKABLE
     reason = BLOCKING[expected]
     return frozenset({"quota", "concurrency"}) if reason == "quota" else frozenset({reason})
 

@@ -34,6 +34,7 @@ def info_of(record: Record, scene: Scene | None = None) -> ExecutionInfo:
         completed_at=record.completed_at,
         current_attempt_index=record.attempt_index,
         flow_id=stored_flow_id(record) or "",
+        parent_id=record.parent_id,
         blocking_detail=blocking_detail(record, scene),
         result_encoding=record.result_encoding,
         failure_reason=record.failure_reason,

@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Final
 
 from flowfabric.backend.base import TopicSubscription, end_topic
-from flowfabric.backend.types import Seen, With
+from flowfabric.backend.types import Duplicate, Seen, With
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.states import FINAL
 from flowfabric.engine.checking import whole
@@ -39,7 +39,10 @@ class Waits:
         execution_id = new.execution_id
         subscription = self._subscribe(execution_id)
         try:
-            submitted = await self._executions.insert(new)
+            created = await self._deps.store.create(new)
+            if isinstance(created, Duplicate):
+                await self._executions.compare(new, created)
+            submitted = self._executions.submitted(new, created)
             if submitted.is_new:
                 await subscription.wait_before_read(_FIRST_LOOK_S)
                 return await self._ended(execution_id, None, include, subscription)

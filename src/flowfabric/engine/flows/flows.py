@@ -18,7 +18,7 @@ from flowfabric.core.plan import FlowApplied, FlowPlan
 from flowfabric.core.rules.flows import join, set_flow_tags
 from flowfabric.core.tags import check_tag_keys, merged_tags
 from flowfabric.engine.deciding import decide_flow, read_flow
-from flowfabric.engine.executions.tags import given_tags
+from flowfabric.engine.executions.operators import given_tags
 from flowfabric.engine.flows.edges import Edges
 from flowfabric.errors import ExecutionNotFound, FlowNotFound, PartitionMismatch
 from flowfabric.operations import flows as declared
@@ -73,6 +73,7 @@ class Flows(Edges):
             return MemberAdded(execution_id, answer.flow.node_count)
         return answer
 
+    @implements(declared.Flows.children_flow)
     async def children_flow(self, execution_id: str) -> str:
         """The flow an execution's children belong to. A standalone one first joins a flow of its
         own, made in the same step and in the execution's partition."""
@@ -105,8 +106,8 @@ class Flows(Edges):
             raise FlowNotFound(flow_id)
         return TagsUpdated(len(given))
 
-    async def set_flow_tag(self, flow_id: str, key: str, value: str) -> int:
-        return (await self.set_flow_tags(flow_id, {key: value})).count
+    async def set_flow_tag(self, flow_id: str, key: str, value: str) -> TagsUpdated:
+        return await self.set_flow_tags(flow_id, {key: value})
 
     async def get_flow_tag(self, flow_id: str, key: str) -> str | None:
         """The tag's value; None when the tag or the whole flow is missing."""

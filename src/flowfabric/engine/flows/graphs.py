@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Container, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
-from uuid import NAMESPACE_URL, UUID, uuid5
 
 import msgspec
 
 from flowfabric.backend.flow_store import GraphRefused
+from flowfabric.core.derived import derived_uuid
 from flowfabric.core.edge_policies import EdgePolicy, read_edge_policy
 from flowfabric.core.flow_checks import edge_exists, find_cycle
 from flowfabric.core.graph import Edge, Flow, Group
@@ -65,9 +65,12 @@ def check_graph(asked: GraphSubmission) -> dict[str, EdgePolicy]:
 
 
 def digest_of(asked: GraphSubmission) -> str:
-    """What tells one graph from another under the same key: its shape, not its payloads."""
+    """What tells one graph from another under the same key."""
     shape = (
-        [(node.name, node.lane, node.kind, node.execution_id) for node in asked.nodes],
+        [
+            (node.name, node.lane, node.kind, node.execution_id, sha256(node.input).hexdigest())
+            for node in asked.nodes
+        ],
         [
             (edge.source, edge.target, edge.edge_id, edge.dependency_kind, edge.data_passing_ref)
             for edge in asked.edges
@@ -86,7 +89,7 @@ def _check_nodes(nodes: Sequence[GraphNode]) -> set[str]:
     for node in nodes:
         check_text(node.name, "nodes: name", _NAME_BYTES, allow_empty=False, allow_control=False)
         if node.name in names:
-            raise InvalidInput(f"nodes: {node.name!r} is there twice")
+            raise InvalidInput(f"nodes: {node.name!r} is given twice")
         names.add(node.name)
     return names
 
@@ -105,7 +108,7 @@ def _check_edges(edges: Sequence[GraphEdge], names: set[str]) -> None:
         edge_kind(edge.dependency_kind)
         data_ref(edge.data_passing_ref)
         if (edge.source, edge.target) in pairs:
-            raise DependencyAlreadyExists(f"two edges join {edge.source!r} and {edge.target!r}")
+            raise DependencyAlreadyExists(f"two edges connect {edge.source!r} and {edge.target!r}")
         if edge.edge_id and edge.edge_id in ids:
             raise DependencyAlreadyExists(f"two edges have the id {edge.edge_id}")
         pairs.add((edge.source, edge.target))
@@ -122,28 +125,28 @@ def _check_groups(
         if group.target in policies:
             raise InvalidInput(f"groups: {group.target!r} has two policies")
         if group.target not in targets:
-            raise InvalidInput(f"groups: nothing leads to {group.target!r}")
+            raise InvalidInput(f"groups: no edge leads to {group.target!r}")
         policies[group.target] = read_edge_policy(group.policy)
     return policies
 
 
 _KEY_BYTES: Final = 1024
 _KIND_BYTES: Final = 1024
-# So many members are prepared before others get their turn.
+# After so many members the event loop runs what else is ready.
 _AT_ONCE: Final = 500
 
 
-def flow_id_for(namespace: str, key: str) -> str:
-    """The id of the flow of an idempotency key, the same for every caller."""
-    return str(uuid5(uuid5(NAMESPACE_URL, f"flowfabric:{namespace}"), key))
+def flow_id_for(secret: bytes, namespace: str, key: str) -> str:
+    """The id of the flow of an idempotency key, the same for every caller of a store."""
+    return derived_uuid(secret, "flow", namespace, key)
 
 
 class _Numbered:
-    """Ids that follow from the flow's and a number. Those of neighbours lie beside each other in
-    every index, and members created in one moment are claimed in the order they were given."""
+    """Ids derived from the flow's id and a number. Neighbouring numbers are neighbours in every
+    index, and members created at the same instant are claimed in the order they were given."""
 
-    def __init__(self, flow_id: str, what: str) -> None:
-        self._stem = str(uuid5(UUID(flow_id), what))[:-8]
+    def __init__(self, secret: bytes, flow_id: str, what: str) -> None:
+        self._stem = derived_uuid(secret, what, flow_id)[:-8]
 
     def uuid(self, number: int) -> str:
         return f"{self._stem}{number:08x}"
@@ -157,30 +160,32 @@ class Graphs:
 
     @implements(declared.Flows.submit_graph)
     async def submit_graph(self, graph: GraphSubmission, *, caller: str = "") -> SubmittedGraph:
-        """Everything is checked before the first write; repeated with its key or id it meets itself
-        again and finishes what is missing."""
+        """Everything is checked before the first write. A repeat with the same key or id finds what
+        is stored and adds what is missing."""
         policies = check_graph(graph)
-        flow = self._header(graph)
-        ids = self._ids(flow, graph.nodes)
+        secret = await self._deps.secret.get()
+        flow = self._header(graph, secret)
+        ids = self._ids(flow, graph.nodes, _Numbered(secret, flow.flow_id, "nodes"))
+        edge_ids = _Numbered(secret, flow.flow_id, "edges")
         whole = WholeGraph(
             flow,
             await self._members(graph, flow, ids, policies, caller),
-            _inbound(flow, graph.edges, ids),
+            _inbound(flow, graph.edges, ids, edge_ids),
             {ids[name]: _group(flow, ids[name], policy) for name, policy in policies.items()},
         )
-        stored, is_new = await self._write(chunks_of(_counted(whole)))
+        stored, is_new = await self._write(chunks_of(_with_counts(whole)))
         for lane in {node.lane for node in graph.nodes}:
             self._lanes.used(flow.namespace, lane)
         answer = GraphSubmitted if is_new else GraphAlreadySubmitted
         return answer(flow.flow_id, stored.graph_revision, ids)
 
     async def _write(self, chunks: Iterable[NewGraph]) -> tuple[Flow, bool]:
-        """Store a graph chunk by chunk; whether it was this call that made it whole."""
+        """Store a graph chunk by chunk; the flow, and whether this call stored the last chunk."""
         stored: Flow | None = None
         for chunk in chunks:
             answer = await self._deps.store.create_graph(chunk)
             if isinstance(answer, GraphRefused):
-                raise _reason(answer, chunk)
+                raise _refusal(answer, chunk)
             stored = answer.flow
             if stored.digest != chunk.flow.digest:
                 raise _other_graph(stored)
@@ -191,9 +196,9 @@ class Graphs:
         assert stored is not None
         return stored, True
 
-    def _header(self, asked: GraphSubmission) -> Flow:
+    def _header(self, asked: GraphSubmission, secret: bytes) -> Flow:
         namespace = check_namespace(asked.namespace)
-        flow_id = self._flow_id(asked, namespace)
+        flow_id = self._flow_id(asked, namespace, secret)
         return Flow(
             flow_id=flow_id,
             namespace=namespace,
@@ -203,20 +208,19 @@ class Graphs:
             tags=submitted_tags(asked.tags),
         )
 
-    def _flow_id(self, asked: GraphSubmission, namespace: str) -> str:
+    def _flow_id(self, asked: GraphSubmission, namespace: str, secret: bytes) -> str:
         given = parse_uuid(asked.flow_id, "flow_id") if asked.flow_id else ""
         key = check_text(asked.idempotency_key, "idempotency_key", _KEY_BYTES)
         if not key:
             return given or self._deps.mint()
-        derived = flow_id_for(namespace, key)
+        derived = flow_id_for(secret, namespace, key)
         if given and given != derived:
             raise InvalidInput(f"flow_id: the idempotency key stands for flow {derived}")
         return derived
 
-    def _ids(self, flow: Flow, nodes: Iterable[GraphNode]) -> dict[str, str]:
+    def _ids(self, flow: Flow, nodes: Iterable[GraphNode], numbered: _Numbered) -> dict[str, str]:
         """Ids by name: as given, or derived from the flow's so that a repeat finds them again."""
         ids: dict[str, str] = {}
-        numbered = _Numbered(flow.flow_id, "nodes")
         for number, node in enumerate(nodes):
             if node.execution_id:
                 ids[node.name] = self._given_id(flow, node.execution_id)
@@ -271,10 +275,9 @@ def _submission(flow: Flow, node: GraphNode, execution_id: str, creator: str) ->
 
 
 def _inbound(
-    flow: Flow, edges: Iterable[GraphEdge], ids: Mapping[str, str]
+    flow: Flow, edges: Iterable[GraphEdge], ids: Mapping[str, str], numbered: _Numbered
 ) -> dict[str, list[Edge]]:
     inbound: dict[str, list[Edge]] = {}
-    numbered = _Numbered(flow.flow_id, "edges")
     for number, edge in enumerate(edges):
         source, target = ids[edge.source], ids[edge.target]
         edge_id = edge.edge_id or numbered.uuid(number)
@@ -303,7 +306,7 @@ def _group(flow: Flow, target: str, policy: EdgePolicy) -> Group:
     )
 
 
-def _counted(graph: WholeGraph) -> WholeGraph:
+def _with_counts(graph: WholeGraph) -> WholeGraph:
     groups = {
         target: msgspec.structs.replace(group, n=len(graph.inbound[target]))
         for target, group in graph.groups.items()
@@ -311,7 +314,7 @@ def _counted(graph: WholeGraph) -> WholeGraph:
     return msgspec.structs.replace(graph, groups=groups)
 
 
-def _reason(answer: GraphRefused, chunk: NewGraph) -> FlowFabricError:
+def _refusal(answer: GraphRefused, chunk: NewGraph) -> FlowFabricError:
     if answer.record is not None:
         taken = answer.record
         if taken.flow_id:
@@ -328,4 +331,4 @@ def _reason(answer: GraphRefused, chunk: NewGraph) -> FlowFabricError:
 
 
 def _other_graph(flow: Flow) -> Conflict:
-    return Conflict(f"graph: flow {flow.flow_id} was submitted with another one")
+    return Conflict(f"graph: flow {flow.flow_id} was submitted with another graph")

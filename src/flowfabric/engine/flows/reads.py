@@ -1,35 +1,65 @@
-"""Reads of flows, their members and edges. Nothing here changes anything."""
+"""Reads of flows, their members and edges, and the search for flows. Nothing is changed."""
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
+
+import msgspec
 
 from flowfabric.backend.flow_store import EdgeQuery, MemberQuery
 from flowfabric.backend.types import With
 from flowfabric.core.edge_policies import policy_of
-from flowfabric.core.graph import Edge, Flow, Group, Upstream, flow_state, resolved_edges
-from flowfabric.core.ids import parse_execution_id, parse_uuid
-from flowfabric.core.pages import Position, read_cursor, write_cursor
+from flowfabric.core.graph import Edge, Flow, Group, flow_state, resolved_edges
+from flowfabric.core.ids import check_namespace, check_text, parse_execution_id, parse_uuid
+from flowfabric.core.pages import (
+    LARGEST_STRETCH,
+    CreationRange,
+    Position,
+    Room,
+    flow_bytes,
+    read_cursor,
+    write_cursor,
+)
 from flowfabric.core.states import PUBLIC_STATES
 from flowfabric.engine.checking import MAX_INSTANT, stored, whole
 from flowfabric.engine.deciding import read_flow
 from flowfabric.engine.deps import Deps
-from flowfabric.errors import Corruption, FlowNotFound, InvalidInput
+from flowfabric.engine.executions.search import parse_tag
+from flowfabric.errors import Corruption, FlowNotFound, Forbidden, InvalidInput
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.execution_queries import ExecutionQueries, Upstreams
 from flowfabric.operations.flow_queries import (
     Direction,
     EdgeGroup,
     EdgeSnapshot,
+    FlowOrder,
     FlowQueries,
+    FlowSearch,
     FlowSnapshot,
     FlowSummary,
+    FoundFlow,
     Member,
 )
 from flowfabric.operations.types import Page
 
 MAX_PAGE: Final = 1_000
+# A search that lets little through looks at no more than this many flows a call.
+MOST_LOOKS: Final = 10_000
+FLOW_STATES: Final = ("open", "running", "blocked", "completed", "failed", "cancelled")
 _MEMBERS: Final = "members"
 _ENDS: Final[dict[str, Literal["source", "target"]]] = {"incoming": "target", "outgoing": "source"}
 _STATUS: Final = {"open": "active", "running": "active", "blocked": "active"}
+
+
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which flows a search shows; what is unset does not matter. `namespaces` are those the asker
+    may look at, None for all."""
+
+    namespaces: tuple[str, ...] | None
+    states: tuple[str, ...]
+    kind: str
+    tags: tuple[tuple[str, str], ...]
+    created_from: int
+    created_before: int
+    order: FlowOrder
 
 
 class FlowReads:
@@ -111,25 +141,41 @@ class FlowReads:
         (found,) = await self._deps.store.backend.edges([query])
         return _edge(_checked(found[0], query)) if found else None
 
-    async def upstreams(self, execution_id: str, *, results: bool = False) -> tuple[Upstream, ...]:
+    @implements(ExecutionQueries.upstreams)
+    async def list_upstreams(self, execution_id: str, *, results: bool = False) -> Upstreams:
         """Who feeds a member and how they ended, by edge id; on request with the results of named
         inputs, as far as they fit one answer."""
         parse_execution_id(execution_id, self._deps.counts)
         include = frozenset[With]({"upstream_results" if results else "upstreams"})
-        return (await self._deps.seen(execution_id, include)).upstreams
+        return Upstreams((await self._deps.seen(execution_id, include)).upstreams)
 
-    @implements(ExecutionQueries.upstreams)
-    async def list_upstreams(self, execution_id: str, *, results: bool = False) -> Upstreams:
-        return Upstreams(await self.upstreams(execution_id, results=results))
-
-    async def upstream(self, execution_id: str, name: str) -> Upstream | None:
-        """The upstream input of one name: of several the one that was satisfied first."""
-        named = [
-            one
-            for one in await self.upstreams(execution_id, results=True)
-            if one.data_ref == name and one.satisfied_at
-        ]
-        return min(named, key=lambda one: (one.satisfied_at, one.edge_id), default=None)
+    @implements(FlowQueries.search_flows)
+    async def search_flows(
+        self, query: FlowSearch, *, visible: frozenset[str] | None = None
+    ) -> Page[FoundFlow]:
+        wanted, limit = _wanted(query, visible), whole(query.limit, "limit", 1, MAX_PAGE)
+        newest = wanted.order == "created_desc"
+        created = CreationRange(wanted.created_from, wanted.created_before, newest)
+        place = _search_place(query.cursor, wanted) if query.cursor else created.start()
+        found: list[FoundFlow] = []
+        last: Position = (0, "")
+        scanned, room = 0, Room()
+        while scanned < MOST_LOOKS:
+            size = min(max(limit + 1, 100), LARGEST_STRETCH, MOST_LOOKS - scanned)
+            flows = await self._deps.store.backend.flows_by_age(place, size, newest=newest)
+            for flow in flows:
+                if created.is_past(flow.created_at):
+                    return Page(items=found)
+                if created.holds(flow.created_at) and _matches(flow, wanted):
+                    if len(found) == limit or not room.takes(flow_bytes(flow)):
+                        return Page(items=found, next_cursor=write_cursor(wanted, last))
+                    found.append(_found(flow))
+                    last = _place(flow)
+                scanned += 1
+                place = _place(flow)
+            if len(flows) < size:
+                return Page(items=found)
+        return Page(items=found, next_cursor=write_cursor(wanted, place or (0, "")))
 
     async def _flow(self, flow_id: str) -> Flow:
         parse_uuid(flow_id, "flow_id")
@@ -243,3 +289,59 @@ def _checked(edge: Edge, query: EdgeQuery) -> Edge:
 
 def _stored_id(flow: Flow) -> str:
     return stored("flows", parse_uuid, flow.flow_id, "flow_id")
+
+
+def _wanted(query: FlowSearch, visible: frozenset[str] | None) -> _Wanted:
+    for state in query.state:
+        if state not in FLOW_STATES:
+            raise InvalidInput(f"state: expected one of {', '.join(FLOW_STATES)}, got {state!r}")
+    if query.order not in get_args(FlowOrder):
+        raise InvalidInput(f"order: expected one of {', '.join(get_args(FlowOrder))}")
+    return _Wanted(
+        namespaces=_namespaces(query.namespace, visible),
+        states=query.state,
+        kind=check_text(query.kind, "kind", 1024),
+        tags=tuple(parse_tag(text) for text in query.tag),
+        created_from=whole(query.created_after, "created_after"),
+        created_before=whole(query.created_before, "created_before"),
+        order=query.order,
+    )
+
+
+def _namespaces(given: str, visible: frozenset[str] | None) -> tuple[str, ...] | None:
+    if not given:
+        return None if visible is None else tuple(sorted(visible))
+    if visible is not None and given not in visible:
+        raise Forbidden(f"namespace {given}")
+    return (check_namespace(given),)
+
+
+def _found(flow: Flow) -> FoundFlow:
+    return FoundFlow(
+        flow_id=flow.flow_id,
+        flow_kind=flow.kind,
+        namespace=flow.namespace,
+        public_flow_state=flow_state(flow),
+        total_members=flow.node_count,
+        created_at=flow.created_at,
+        tags=dict(flow.tags),
+    )
+
+
+def _matches(flow: Flow, wanted: _Wanted) -> bool:
+    if wanted.namespaces is not None and flow.namespace not in wanted.namespaces:
+        return False
+    if wanted.kind and flow.kind != wanted.kind:
+        return False
+    if wanted.states and flow_state(flow) not in wanted.states:
+        return False
+    return all(flow.tags.get(key) == value for key, value in wanted.tags)
+
+
+def _place(flow: Flow) -> Position:
+    return flow.created_at, flow.flow_id
+
+
+def _search_place(cursor: str, wanted: _Wanted) -> Position:
+    created_at, flow_id = read_cursor(wanted, cursor)
+    return whole(created_at, "cursor", 0, MAX_INSTANT), parse_uuid(flow_id, "cursor")

@@ -45,11 +45,11 @@ class Settling:
             self._again.add(flow_id)
         await asyncio.shield(task)
 
-    async def drain(self) -> bool:
+    async def drain(self, *, waits: bool = True) -> bool:
         """Wait until all work under way is done, and whether it was; what takes too long is left to
         the timers."""
         flows = set(self._running)
-        abandoned = await drain(lambda: {*self._background, *self._running.values()})
+        abandoned = await drain(lambda: {*self._background, *self._running.values()}, waits=waits)
         if abandoned:
             _log.warning("gave up waiting for %d flows to settle; their timers go on", len(flows))
         return not abandoned

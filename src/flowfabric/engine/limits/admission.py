@@ -36,8 +36,8 @@ _log = logging.getLogger("flowfabric.admission")
 _SPENDING: Final = frozenset({"budget"})
 
 
-class Let(msgspec.Struct, frozen=True):
-    """A record that may be leased, and what admission obtained for it on this occasion."""
+class AdmittedRecord(msgspec.Struct, frozen=True):
+    """A record that may be leased, and what this admission obtained for it."""
 
     record: Record
     obtained: tuple[Obtained, ...]
@@ -65,33 +65,35 @@ class Admissions:
         # How often a limit turned work away: ("budget", dimension), ("quota", rate or concurrency).
         self.hits: Counter[tuple[str, str]] = Counter()
 
-    async def admit(self, records: Sequence[Record], lease_ms: int) -> list[Let]:
+    async def admit(self, records: Sequence[Record], lease_ms: int) -> list[AdmittedRecord]:
         """Those that may be leased. The others are blocked with the reason; what this call obtained
         is given back when a limit cannot be read."""
         items = [_admission(record, lease_ms) for record in records]
         answers = await self._answers(items)
         faults = [answer for answer in answers if isinstance(answer, BaseException)]
-        let = [
-            Let(record, answer.obtained)
+        admitted = [
+            AdmittedRecord(record, answer.obtained)
             for record, answer in zip(records, answers, strict=True)
             if isinstance(answer, Admitted)
         ]
         if faults:
-            await asyncio.gather(*(self.give_back(one) for one in let))
+            await asyncio.gather(*(self.give_back(one) for one in admitted))
             raise faults[0]
-        turned = [
+        refused = [
             self._turn_away(record, answer)
             for record, answer in zip(records, answers, strict=True)
             if not isinstance(answer, Admitted | BaseException)
         ]
-        await asyncio.gather(*turned)
-        return let
+        await asyncio.gather(*refused)
+        return admitted
 
-    async def give_back(self, let: Let) -> None:
+    async def give_back(self, admitted: AdmittedRecord) -> None:
         """Return what was obtained for a record that could not be leased after all."""
-        if let.obtained:
-            record = let.record
-            await self._deps.slots.give_back(record.execution_id, record.grant_id, let.obtained)
+        if admitted.obtained:
+            record = admitted.record
+            await self._deps.slots.give_back(
+                record.execution_id, record.grant_id, admitted.obtained
+            )
 
     async def look(
         self, records: Sequence[Record], now: int

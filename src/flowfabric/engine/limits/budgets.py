@@ -17,7 +17,7 @@ from flowfabric.core.limits.asks import (
     Spend,
     SpendAnswer,
 )
-from flowfabric.core.limits.budgets import Chain, Hard
+from flowfabric.core.limits.budgets import Hard
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.attempts.outcomes import Outcomes
 from flowfabric.engine.checking import whole
@@ -53,8 +53,6 @@ from flowfabric.operations.budgets import (
 from flowfabric.operations.declaration import implements
 
 T = TypeVar("T")
-
-MOST_LISTED: Final = 1_000
 
 
 class Budgets:
@@ -162,11 +160,10 @@ class Budgets:
 
     @implements(declared.Budgets.describe_budget)
     async def get_budget_status(self, budget_id: str) -> BudgetStatus:
-        return status_of((await self._chain(budget_id))[0])
-
-    async def get_budget_tree(self, budget_id: str) -> tuple[BudgetStatus, ...]:
-        """The budget and everything above it, leaf first."""
-        return tuple(status_of(level) for level in await self._chain(budget_id))
+        (chain,) = await self._deps.store.backend.budgets([parse_uuid(budget_id, "budget_id")])
+        if not chain:
+            raise BudgetNotFound(budget_id)
+        return status_of(chain[0])
 
     async def read_budget_usage_and_limits(self, budget_id: str) -> UsageAndLimits:
         """Limits and what is used of them; an unknown budget limits nothing."""
@@ -177,18 +174,6 @@ class Budgets:
         limited = {name for name, limit in budget.hard_limits.items() if limit}
         usage = {name: budget.used.get(name, 0) for name in sorted(limited)}
         return UsageAndLimits(budget.hard_limits, budget.soft_limits, usage)
-
-    async def list_attached(
-        self, budget_id: str, cursor: str = "", limit: int = MOST_LISTED
-    ) -> tuple[list[str], str]:
-        """Executions created under the budget, by id, and the next cursor if more remain."""
-        parse_uuid(budget_id, "budget_id")
-        whole(limit, "limit", 0, MOST_LISTED)
-        check_key(cursor, "cursor")
-        if not limit:
-            return [], ""
-        ids = await self._deps.store.backend.attached(budget_id, cursor, limit + 1)
-        return ids[:limit], ids[limit - 1] if len(ids) > limit else ""
 
     async def _spend(self, item: Spend, proof: LeaseProof | None) -> Usage:
         if proof is not None:
@@ -211,12 +196,6 @@ class Budgets:
             return False
         # One that had failed before was not failed by this.
         return not done.replayed
-
-    async def _chain(self, budget_id: str) -> Chain:
-        (chain,) = await self._deps.store.backend.budgets([parse_uuid(budget_id, "budget_id")])
-        if not chain:
-            raise BudgetNotFound(budget_id)
-        return chain
 
     def _placed(self, budget_id: str, parent_id: str) -> str:
         """The id, given or minted: a tree lives in one partition."""

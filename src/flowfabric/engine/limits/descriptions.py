@@ -27,7 +27,7 @@ _RESERVED: Final = frozenset({"breached_at", "_init"})
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Dimension names: few, each once, and none that a store uses itself."""
+    """Refuse dimension names that are too many, given twice, or used by stores."""
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise InvalidInput("dimensions: expected a list of names")
     if len(names) > MOST_DIMENSIONS:
@@ -43,7 +43,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def paired(names: Sequence[str], values: Sequence[int], what: str) -> dict[str, int]:
-    """Amounts from two lists of equal length."""
+    """Amounts by name, from two lists of equal length."""
     check_names(names)
     if isinstance(values, str) or not isinstance(values, Sequence) or len(values) != len(names):
         count = len(values) if isinstance(values, Sequence) else 0
@@ -60,7 +60,7 @@ def amounts_of(given: Mapping[str, int]) -> dict[str, int]:
 
 
 def amount(value: object, dimension: str) -> int:
-    """A whole number that is exact everywhere, never negative."""
+    """A whole number, not negative and small enough to be exact in every store."""
     return whole(value, f"dimension {dimension}", 0, MAX_AMOUNT)
 
 
@@ -80,7 +80,7 @@ class UsageAndLimits(msgspec.Struct, frozen=True):
 
 
 def budget_from(new: NewBudget, budget_id: str) -> Budget:
-    """The budget a caller described, or what is wrong with the description."""
+    """The budget a caller describes; the first fault of the description is raised."""
     mode = "strict" if new.enforcement_mode == "hard" else new.enforcement_mode
     return msgspec.convert(
         {

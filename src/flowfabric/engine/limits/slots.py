@@ -1,7 +1,7 @@
 """Slots follow leases: kept while one is renewed, given back when the work no longer runs.
 
-A slot lies in another place than its execution, so none of this is one step with the change it
-follows. It need not be: a slot that is not given back expires.
+A slot is stored in another partition than its execution, so it does not change in the same step. It
+need not: a slot that is not given back expires.
 """
 
 import asyncio
@@ -51,14 +51,14 @@ def gates_of(record: Record) -> tuple[str, ...]:
 
 
 class Slots:
-    """Best effort: a failure is logged, and the slot expires."""
+    """Changes slots as far as possible: a failure is logged, and the slot expires."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def follow(self, plan: Plan, applied: Applied, before: Record | None = None) -> None:
-        """Do to the slots of a gated execution what an applied plan means for them.
+        """Extend the slots of a gated execution after a renewal, give them back after its run.
 
         `before` is the record as the plan found it, if the caller knows it.
         """
@@ -66,14 +66,14 @@ class Slots:
             hold_ms = plan.timer.lease_for + GRACE_MS
             await self._finish(self._renewed(plan, hold_ms, before))
         elif plan.rule in _LEAVING and applied.brief.state != "active":
-            await self._finish(self._left(plan, before, is_over=applied.brief.state in FINAL))
+            await self._finish(self._left(plan, before, has_ended=applied.brief.state in FINAL))
 
     async def extend(self, record: Record, holder: str, lease_ms: int) -> None:
-        """Let the slots of an execution last as long as this lease, under its name."""
+        """Let the slots of an execution last as long as the lease `holder`."""
         await self._finish(self._extend(record, holder, lease_ms + GRACE_MS))
 
     async def give_back(self, execution_id: str, holder: str, obtained: Sequence[Obtained]) -> None:
-        """Return exactly what an admission got, because nothing came of it."""
+        """Return exactly what an admission obtained, because the execution does not start."""
         items = [
             Vacate(
                 gate=one.gate,
@@ -87,14 +87,14 @@ class Slots:
         await self._finish(self._vacate(items))
 
     async def wake(self, admissible: Iterable[Admissible]) -> None:
-        """Let executions try again that a limit has room for."""
+        """Unblock executions that a limit has room for now."""
         await asyncio.gather(*(self._wake(one) for one in admissible))
 
     async def _wake(self, admissible: Admissible) -> None:
         async def attempt() -> WriteConflict | None:
             answer = await self._store.apply(unblock_plan(admissible))
             plan = ungrant_plan(admissible, answer.seen) if isinstance(answer, Refused) else None
-            # One that was blocked in between is tried again.
+            # Refused twice: it was blocked in between, so both are tried again.
             is_done = plan is None or isinstance(await self._store.apply(plan), Applied)
             return None if is_done else WRITE_CONFLICT
 
@@ -107,13 +107,13 @@ class Slots:
                 fault,
             )
 
-    async def drain(self) -> bool:
-        """Wait until all work under way is done, and whether it was; a slot that is not given back
-        ends by itself."""
-        return not await drain(lambda: self._tasks)
+    async def drain(self, *, waits: bool = True) -> bool:
+        """Wait for work in progress; whether all of it is done. A slot that is not given back
+        expires."""
+        return not await drain(lambda: self._tasks, waits=waits)
 
     async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
-        """See it through even if the caller is cancelled."""
+        """Run the work to its end even if the caller is cancelled."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -125,25 +125,31 @@ class Slots:
         if record is not None and fence is not None:
             await self._extend(record, fence.lease_id, hold_ms)
 
-    async def _left(self, plan: Plan, before: Record | None, *, is_over: bool) -> None:
+    async def _left(self, plan: Plan, before: Record | None, *, has_ended: bool) -> None:
         record = before or await self._read(plan.target)
         holder = _holder(plan, before)
-        # Whoever holds it now may be another run, unless the execution is over.
-        if record is not None and (holder or is_over):
-            own = record.execution_id
-            gates = gates_of(record)
-            await self._vacate([Vacate(gate=g, execution_id=own, holder=holder) for g in gates])
+        # Without the name, the slot may be that of a later attempt, unless the execution ended.
+        if record is not None and (holder or has_ended):
+            await self._vacate(
+                [
+                    Vacate(gate=gate, execution_id=record.execution_id, holder=holder)
+                    for gate in gates_of(record)
+                ]
+            )
 
     async def _extend(self, record: Record, holder: str, hold_ms: int) -> None:
-        own = record.execution_id
-        items = [Extend(gate, own, holder, hold_ms) for gate in gates_of(record)]
+        execution_id = record.execution_id
+        items = [Extend(gate, execution_id, holder, hold_ms) for gate in gates_of(record)]
         answers = await asyncio.gather(
             *(self._store.extend(item) for item in items), return_exceptions=True
         )
         for item, answer in zip(items, answers, strict=True):
             if isinstance(answer, BaseException):
                 _log.warning(
-                    "slot of execution %s at %s was not extended: %s", own, item.gate, answer
+                    "slot of execution %s at %s was not extended: %s",
+                    execution_id,
+                    item.gate,
+                    answer,
                 )
 
     async def _vacate(self, items: Sequence[Vacate]) -> None:
@@ -175,7 +181,7 @@ class Slots:
 
 
 def _holder(plan: Plan, before: Record | None) -> str:
-    """Under whose name the slot was held: the lease's, or that of a reservation that lapsed."""
+    """The name that the slot was held under: of the lease, or of a grant that has ended."""
     if plan.guard.fence is not None:
         return plan.guard.fence.lease_id
     return (before.grant_id or before.lease_id) if before else ""

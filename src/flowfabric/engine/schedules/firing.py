@@ -1,7 +1,7 @@
 """Firing schedules: each of their times submits at most one execution."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import tzinfo
 from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
@@ -57,15 +57,16 @@ def submission_of(schedule: Schedule, time: int) -> Submission:
 
 
 class Firings:
-    """A time's key and execution id follow from the schedule: firing twice finds the first."""
+    """The key and the id of what a time submits follow from the schedule, so that firing the time
+    again finds the same execution."""
 
     def __init__(self, deps: Deps, executions: Executions) -> None:
         self._deps = deps
         self._executions = executions
 
     async def fire_due(self, due: Sequence[Due], now: int) -> list[bool | FlowFabricError]:
-        """Submit what is due and move the times on; whether this call moved each. One that
-        somebody else moved was fired by them, under the same keys."""
+        """Submit what is due and store when each schedule is due next; True where this call stored
+        it. Where another process did, that one has submitted too, under the same keys."""
         moved = await asyncio.gather(*(self._fire(one, now) for one in due))
         puts = [put for put in moved if isinstance(put, ConfigPut)]
         answers = iter(await self._deps.store.backend.config_put(puts) if puts else ())
@@ -95,28 +96,38 @@ class Firings:
         return msgspec.structs.replace(moved, last_fired_at=times[-1], last_execution_id=ids[-1])
 
     async def _last(self, schedule: Schedule, zone: tzinfo, now: int) -> tuple[int, str, bool]:
-        """What was submitted last, and whether any of it is live. Somebody may have submitted for
-        a time and died before saying so."""
+        """The last time and what it submitted, and whether any such execution is live. A process
+        may have submitted for a time and died before it stored that."""
         known = (schedule.last_fired_at, schedule.last_execution_id)
-        unsure = [(time, self._fire_id(schedule, time)) for time in missed(schedule, zone, now)]
-        asked = [pair for pair in (known, *unsure) if pair[1]]
+        fire_id = await self._fire_ids(schedule)
+        unrecorded = [(time, fire_id(time)) for time in missed(schedule, zone, now)]
+        asked = [pair for pair in (known, *unrecorded) if pair[1]]
         seen = await asyncio.gather(*(self._deps.store.read(own) for _, own in asked))
         found = [(pair, one) for pair, one in zip(asked, seen, strict=True) if one is not None]
         is_live = any(one.record.state not in FINAL for _, one in found)
         return *(found[-1][0] if found else known), is_live
 
     async def submit_each(self, schedule: Schedule, times: Sequence[int]) -> list[str]:
-        made = [self._executions.create(self._keyed(schedule, time)) for time in times]
-        return [one.execution_id for one in await asyncio.gather(*made)]
+        fire_id = await self._fire_ids(schedule)
+        made = (self._submit(schedule, time, fire_id(time)) for time in times)
+        return await asyncio.gather(*made)
 
-    def _keyed(self, schedule: Schedule, time: int) -> Submission:
-        return msgspec.structs.replace(
+    async def _submit(self, schedule: Schedule, time: int, execution_id: str) -> str:
+        """Submit for a time, unless that was done, perhaps with what the schedule said before."""
+        submission = msgspec.structs.replace(
             submission_of(schedule, time),
-            execution_id=self._fire_id(schedule, time),
+            execution_id=execution_id,
             idempotency_key=fire_key(schedule.schedule_id, time),
         )
+        return (await self._executions.create_derived(submission)).execution_id
 
-    def _fire_id(self, schedule: Schedule, time: int) -> str:
-        namespace, key = schedule.namespace, fire_key(schedule.schedule_id, time)
-        uuid = fire_uuid(namespace, schedule.schedule_id, time)
-        return keyed(self._deps.counts, namespace, key, uuid)
+    async def _fire_ids(self, schedule: Schedule) -> Callable[[int], str]:
+        """The ids of the executions of a schedule, by time."""
+        secret = await self._deps.secret.get()
+        namespace, own = schedule.namespace, schedule.schedule_id
+
+        def fire_id(time: int) -> str:
+            uuid = fire_uuid(secret, namespace, own, time)
+            return keyed(self._deps.counts, namespace, fire_key(own, time), uuid)
+
+        return fire_id

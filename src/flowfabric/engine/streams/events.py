@@ -3,12 +3,10 @@
 A word of the log that this release does not know is passed on unchanged.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final, cast
 
-from flowfabric.backend.base import LOG_TOPIC
 from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
 from flowfabric.core.events import LogEntry
 from flowfabric.core.ids import check_namespace
@@ -16,7 +14,9 @@ from flowfabric.core.pages import from_text, to_text
 from flowfabric.core.plan import Family
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
-from flowfabric.errors import InvalidInput, StreamDisconnected, Unavailable
+from flowfabric.engine.streams.followers import Follower, Interest, Watch
+from flowfabric.engine.streams.log_reader import PAGE, LogReader
+from flowfabric.errors import InvalidInput, StreamDisconnected
 from flowfabric.operations import streams as declared
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.events import (
@@ -188,11 +188,8 @@ def _needed(value: str, field: str) -> str:
     return value
 
 
-PAGE: Final = 256
 MOST_READ: Final = 1_000
 MOST_WAIT_MS: Final = 30_000
-# How often a reader looks without a notification: one may be lost, the log is the truth.
-SAFETY_NET_S: Final = 3.0
 
 # Word of entries that were missed or cannot be read comes between the events. Neither ends a
 # subscription; only a raised `StreamDisconnected` does.
@@ -207,6 +204,7 @@ class Events:
     def __init__(self, deps: Deps, searchable: frozenset[str] = frozenset()) -> None:
         self._deps = deps
         self._searchable = searchable
+        self._reader = LogReader(deps.store.backend)
 
     async def subscribe(
         self,
@@ -220,7 +218,7 @@ class Events:
         position = await self._position(cursor)
         # A cursor of another store is refused here, not on the first event.
         await self._deps.store.backend.events(position, wanted, 1)
-        return self._follow(wanted, position, scope.namespaces)
+        return self._follow(self._reader.follow(position, Interest(wanted, scope.namespaces)))
 
     @implements(declared.Streams.read_events)
     async def read_events(
@@ -236,26 +234,26 @@ class Events:
         wanted = self._wanted(_families(asked.families), scope)
         position = await self._position(asked.cursor)
         if not asked.wait_ms:
-            return await self._page(position, wanted, visible, asked.limit)
-        with closing(self._deps.store.backend.notifier().subscribe(LOG_TOPIC)) as subscription:
-            loop = asyncio.get_running_loop()
-            end = loop.time() + asked.wait_ms / 1_000
-            while True:
-                page = await self._page(position, wanted, visible, asked.limit)
-                left = end - loop.time()
-                if page.items or left <= 0:
-                    return page
-                position = from_text(page.next_cursor)
-                await subscription.wait(min(left, SAFETY_NET_S))
+            page = await self._deps.store.backend.events(position, wanted, asked.limit)
+        else:
+            with closing(self._reader.follow(position, Interest(wanted, visible))) as follower:
+                page = await follower.page(asked.limit, asked.wait_ms / 1_000)
+        items = list(_items(page, wanted.families, position, visible))
+        # The position behind the page takes in what was not shown.
+        return Page(items=items, next_cursor=to_text(page.cursor))
 
-    async def wait(self, seconds: float) -> None:
-        """Wait until something is logged, or so long; it may be nothing that was asked for."""
-        with closing(self._deps.store.backend.notifier().subscribe(LOG_TOPIC)) as subscription:
-            await subscription.wait(min(seconds, SAFETY_NET_S))
+    def watch(self, execution_id: str) -> Watch:
+        """Wakes when something is logged about an execution, as soon as it is made."""
+        return self._reader.watch(execution_id)
 
-    async def subscribe_instance_tags(self) -> Subscription:
-        """Reserved. To find what has a tag, search for it."""
-        raise Unavailable("subscribe_instance_tags: no store offers it; search by tag instead")
+    @property
+    def following(self) -> int:
+        """How many follow the log in this process."""
+        return self._reader.following
+
+    def close(self) -> None:
+        """End the reading for those who still follow."""
+        self._reader.close()
 
     async def _position(self, cursor: Cursor) -> bytes:
         if not isinstance(cursor, str):
@@ -264,41 +262,15 @@ class Events:
             return await self._deps.store.backend.cursor("oldest" if cursor else "now")
         return from_text(cursor)
 
-    async def _page(
-        self,
-        position: bytes,
-        wanted: EventFilter,
-        namespaces: frozenset[str] | None,
-        limit: int,
-    ) -> Page[Event]:
-        """The position behind the page takes in what was not shown."""
-        page = await self._deps.store.backend.events(position, wanted, limit)
-        items = list(_items(page, wanted.families, position, namespaces))
-        return Page(items=items, next_cursor=to_text(page.cursor))
-
-    async def _follow(
-        self, wanted: EventFilter, position: bytes, namespaces: frozenset[str] | None
-    ) -> Subscription:
-        # Listening begins with the first iteration: a subscription nobody iterates holds nothing.
-        subscription = self._deps.store.backend.notifier().subscribe(LOG_TOPIC)
-        try:
+    async def _follow(self, follower: Follower) -> Subscription:
+        # Following begins with the first iteration: a subscription nobody iterates holds nothing.
+        families, visible = follower.interest.wanted.families, follower.interest.visible
+        with closing(follower):
             while True:
-                subscription.take()
-                page = await self._read(position, wanted)
-                for item in _items(page, wanted.families, position, namespaces):
+                position = follower.position
+                page = await _page(follower)
+                for item in _items(page, families, position, visible):
                     yield item
-                if page.cursor == position:
-                    await subscription.wait(SAFETY_NET_S)
-                position = page.cursor
-        finally:
-            subscription.close()
-
-    async def _read(self, position: bytes, wanted: EventFilter) -> EventPage:
-        try:
-            return await self._deps.store.backend.events(position, wanted, PAGE)
-        except Exception as fault:
-            reason = f"reading the log: {fault}"
-            raise StreamDisconnected(reason, cursor=to_text(position)) from fault
 
     def _tag(self, text: str) -> tuple[str, str] | None:
         key, found, value = text.partition("=")
@@ -321,6 +293,14 @@ class Events:
             tag=scope.instance_tag,
             partitions=scope.partitions,
         )
+
+
+async def _page(follower: Follower) -> EventPage:
+    try:
+        return await follower.page(PAGE)
+    except Exception as fault:
+        reason = f"reading the log: {fault}"
+        raise StreamDisconnected(reason, cursor=to_text(follower.position)) from fault
 
 
 def _families(text: str) -> frozenset[Family]:

@@ -255,18 +255,28 @@ class Streams:
 
     @implements(declared.Streams.read_stream)
     async def read_stream(
-        self, execution_id: str, attempt_index: int, asked: StreamRange = WHOLE_STREAM
+        self,
+        execution_id: str,
+        attempt_index: int,
+        asked: StreamRange = WHOLE_STREAM,
+        *,
+        share: str = "",
     ) -> FramePage:
         """A range of frames, without waiting. A stream without frames reads as empty and open."""
-        return await self._reads.read((execution_id, attempt_index), asked)
+        return await self._reads.read((execution_id, attempt_index), asked, share)
 
     @implements(declared.Streams.tail_stream)
     async def tail_stream(
-        self, execution_id: str, attempt_index: int, asked: Tail = FROM_START
+        self,
+        execution_id: str,
+        attempt_index: int,
+        asked: Tail = FROM_START,
+        *,
+        share: str = "",
     ) -> FramePage:
         """Frames behind `after`; with none there, wait in this process until one comes, the
         stream closes or the time is up."""
-        return await self._reads.tail((execution_id, attempt_index), asked)
+        return await self._reads.tail((execution_id, attempt_index), asked, share)
 
     async def follow_stream(self, execution_id: str, attempt_index: int, asked: Tail) -> FramePage:
         """As `tail_stream`, for a reader that stays: it takes no permit of the reads and tails."""

@@ -40,6 +40,7 @@ SAFETY_NET_S: Final = 5.0
 GRACE_S: Final = 15.0
 # A reader that hides frames looks at no fewer at once: most of them may be hidden.
 _FILTERED_PAGE: Final = 256
+_VISIBILITIES: Final = get_args(Visibility)
 
 _log = logging.getLogger("flowfabric.streams")
 
@@ -53,22 +54,22 @@ class StreamReads:
         self.permits = Permits("stream_ops", deps.limits.stream_ops)
         self._waiting: dict[TopicSubscription, str] = {}
 
-    async def read(self, stream: Stream, asked: StreamRange) -> FramePage:
-        _check_count(asked.count_limit)
+    async def read(self, stream: Stream, asked: StreamRange, caller: str) -> FramePage:
+        check_count(asked.count_limit)
         _check_visibility(asked.visibility)
         first, last = lower_bound(asked.start), upper_bound(asked.end)
         self._check_stream(stream)
-        with self.permits:
+        with self.permits.of(caller):
             return await self._look(stream, asked, just_before(first), str(last))
 
-    async def tail(self, stream: Stream, asked: Tail) -> FramePage:
+    async def tail(self, stream: Stream, asked: Tail, caller: str) -> FramePage:
         if whole(asked.block_ms, "block_ms") > MOST_BLOCK_MS:
             raise InvalidInput(f"block_ms exceeds {MOST_BLOCK_MS}ms ceiling")
-        _check_count(asked.count_limit)
+        check_count(asked.count_limit)
         _check_visibility(asked.visibility)
         after = str(tail_position(asked.after))
         self._check_stream(stream)
-        with self.permits:
+        with self.permits.of(caller):
             if not asked.block_ms:
                 return await self._look(stream, asked, after)
             return await self._follow(stream, asked, after)
@@ -153,7 +154,7 @@ def _without_seq(stored: StoredFrame) -> StoredFrame:
     return StoredFrame(stored.id, replace(frame, seq=0)) if frame.seq else stored
 
 
-def _check_count(limit: object) -> None:
+def check_count(limit: object) -> None:
     if type(limit) is not int or limit < 1:
         raise InvalidInput("count_limit must be >= 1")
     if limit > MOST_READ:
@@ -161,5 +162,5 @@ def _check_count(limit: object) -> None:
 
 
 def _check_visibility(visibility: object) -> None:
-    if visibility not in get_args(Visibility):
+    if visibility not in _VISIBILITIES:
         raise InvalidInput(f"visibility: expected all or exclude_best_effort, got {visibility!r}")

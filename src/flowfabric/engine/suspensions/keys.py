@@ -11,10 +11,12 @@ import msgspec
 from flowfabric.backend.base import CONFIG_TOPIC, Backend
 from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.single_flight import SingleFlight
-from flowfabric.backend.types import ConfigPut
+from flowfabric.backend.types import ConfigDocument, ConfigPut
+from flowfabric.core.store_keys import NO_KEYS, OpenedRing, StoreKeys, opened_ring, sealed_ring
 from flowfabric.core.tokens import (
     FIRST_KID,
     KeyRing,
+    Rotation,
     Secret,
     check_secret,
     first_ring,
@@ -60,18 +62,6 @@ class AlreadySeeded(msgspec.Struct, frozen=True):
     same_secret: bool
 
 
-class Rotated(msgspec.Struct, frozen=True):
-    new_kid: str
-    previous_kid: str = ""
-    gc_count: int = 0
-
-
-class Noop(msgspec.Struct, frozen=True):
-    """The key was the current one already."""
-
-    kid: str
-
-
 class VerifyingKid(msgspec.Struct, frozen=True):
     kid: str
     expires_at_ms: int
@@ -87,9 +77,15 @@ class Kids(msgspec.Struct, frozen=True):
 class Keys:
     """The ring as this process knows it: read again when notified, and at least every second."""
 
-    def __init__(self, backend: Backend, grace_ms: int = DEFAULT_GRACE_MS) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        grace_ms: int = DEFAULT_GRACE_MS,
+        store_keys: StoreKeys = NO_KEYS,
+    ) -> None:
         self._backend = backend
         self._grace_ms = grace_ms
+        self._store_keys = store_keys
         self.rotations = Permits("admin_rotate", 1)
         self._subscription = backend.notifier().subscribe(CONFIG_TOPIC)
         self._known: KeyRing | None = None
@@ -111,13 +107,16 @@ class Keys:
 
     async def boot(self, configured: Secret = _NONE, generated: Secret = _NONE) -> Booted:
         """Install the first key. A stored ring wins over what is configured; without one there
-        must be a configured secret, or a generated one where the store keeps it."""
+        must be a configured secret, or a generated one where the store keeps it. A ring that is not
+        encrypted with the first key of the store yet is stored once more."""
         wanted = check_secret(configured.reveal()) if configured else ""
 
-        def decision(ring: KeyRing, now: int) -> tuple[KeyRing | None, Booted]:
+        def decision(found: OpenedRing, now: int) -> tuple[KeyRing | None, Booted]:
+            ring = found.ring
             if ring.current_kid:
                 is_same = not wanted or is_secret(ring.keys.get(ring.current_kid), wanted)
-                return None, "match" if is_same else "mismatch"
+                news = None if found.is_as_stored else ring
+                return news, "match" if is_same else "mismatch"
             first = wanted or generated.reveal()
             if not first:
                 raise HmacSecretNotInitialized("set FF_WAITPOINT_HMAC_SECRET for the first boot")
@@ -134,8 +133,8 @@ class Keys:
     async def seed_waitpoint_hmac_secret(self, kid: str, secret_hex: str) -> Seeded | AlreadySeeded:
         """Install the first key by name; repeating it is harmless."""
 
-        def decision(ring: KeyRing, now: int) -> tuple[KeyRing | None, Seeded | AlreadySeeded]:
-            seeding = seed(ring, kid, secret_hex, now)
+        def decision(found: OpenedRing, now: int) -> tuple[KeyRing | None, Seeded | AlreadySeeded]:
+            seeding = seed(found.ring, kid, secret_hex, now)
             if seeding.ring is None:
                 return None, AlreadySeeded(kid, seeding.same_secret)
             return seeding.ring, Seeded(kid)
@@ -161,27 +160,25 @@ class Keys:
 
     async def rotate_waitpoint_hmac_secret(
         self, new_kid: str, new_secret_hex: str, grace_ms: int = DEFAULT_GRACE_MS
-    ) -> Rotated | Noop:
+    ) -> Rotation:
         """Sign with a new key from now on; tokens of the old one stay valid for the grace."""
 
-        def decision(ring: KeyRing, now: int) -> tuple[KeyRing | None, Rotated | Noop]:
-            done = rotate(ring, new_kid, new_secret_hex, grace_ms, now)
-            if done.is_noop:
-                return done.ring, Noop(new_kid)
-            return done.ring, Rotated(new_kid, done.previous_kid, done.gc_count)
+        def decision(found: OpenedRing, now: int) -> tuple[KeyRing | None, Rotation]:
+            done = rotate(found.ring, new_kid, new_secret_hex, grace_ms, now)
+            return done.ring, done
 
         try:
             rotated = await self._change(decision)
         except FlowFabricError as fault:
             audit("waitpoint_hmac_rotation_failed", logging.ERROR, error=str(fault))
             raise
-        previous = rotated.previous_kid if isinstance(rotated, Rotated) else ""
-        audit("waitpoint_hmac_rotation_complete", new_kid=new_kid, previous_kid=previous)
+        previous_kid = "" if rotated.is_noop else rotated.previous_kid
+        audit("waitpoint_hmac_rotation_complete", new_kid=new_kid, previous_kid=previous_kid)
         return rotated
 
     async def rotate_waitpoint_hmac_secret_all(
         self, new_kid: str, new_secret_hex: str, grace_ms: int = DEFAULT_GRACE_MS
-    ) -> tuple[Rotated | Noop | FlowFabricError, ...]:
+    ) -> tuple[Rotation | FlowFabricError, ...]:
         """One entry per ring, and there is one: how it went, or why it did not."""
         try:
             return (await self.rotate_waitpoint_hmac_secret(new_kid, new_secret_hex, grace_ms),)
@@ -202,11 +199,11 @@ class Keys:
         found = (await self._backend.config_get([DOCUMENT]))[0]
         if found is None:
             return 0
-        ring = read_ring(found.body)
+        ring = self._opened(found).ring
         kept = without_stale(ring, await self._backend.now() - KEPT_PAST_GRACE_MS)
         if kept is ring:
             return 0
-        put = ConfigPut(DOCUMENT, found.version, write_ring(kept))
+        put = ConfigPut(DOCUMENT, found.version, self._written(kept))
         (answer,) = await self._backend.config_put([put])
         if not answer.applied:
             return 0
@@ -219,22 +216,28 @@ class Keys:
 
     async def _read(self) -> KeyRing:
         (found,) = await self._backend.config_get([DOCUMENT])
-        return self._keep(read_ring(found.body) if found else KeyRing())
+        return self._keep(self._opened(found).ring)
+
+    def _opened(self, found: ConfigDocument | None) -> OpenedRing:
+        return opened_ring(read_ring(found.body) if found else KeyRing(), self._store_keys)
+
+    def _written(self, ring: KeyRing) -> bytes:
+        return write_ring(sealed_ring(ring, self._store_keys))
 
     def _keep(self, ring: KeyRing) -> KeyRing:
         self._known, self._read_at = ring, time.monotonic()
         return ring
 
-    async def _change(self, decision: Callable[[KeyRing, int], tuple[KeyRing | None, A]]) -> A:
+    async def _change(self, decision: Callable[[OpenedRing, int], tuple[KeyRing | None, A]]) -> A:
         """Decide from the stored ring and write the changed one; a conflicting write is retried."""
 
         async def attempt() -> A | WriteConflict:
             (found,) = await self._backend.config_get([DOCUMENT])
             now = await self._backend.now()
-            news, answer = decision(read_ring(found.body) if found else KeyRing(), now)
+            news, answer = decision(self._opened(found), now)
             if news is None:
                 return answer
-            put = ConfigPut(DOCUMENT, found.version if found else 0, write_ring(news))
+            put = ConfigPut(DOCUMENT, found.version if found else 0, self._written(news))
             if not (await self._backend.config_put([put]))[0].applied:
                 return WRITE_CONFLICT
             self._keep(news)

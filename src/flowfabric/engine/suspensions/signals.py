@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import msgspec
-
 from flowfabric.backend.types import Seen
 from flowfabric.core.conditions import Satisfier
 from flowfabric.core.documents import (
@@ -31,7 +29,7 @@ from flowfabric.core.suspensions import (
     suspension_in,
     waitpoint_in,
 )
-from flowfabric.core.tokens import WaitpointToken, check_token, same_text
+from flowfabric.core.tokens import WaitpointToken, check_token
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import body, stored, whole
 from flowfabric.engine.deciding import decide_with_documents
@@ -61,39 +59,10 @@ _FAILURE_NOTED_EVERY_MS: Final = 1_000
 _Decided = tuple[Plan | None, Delivered | FlowFabricError]
 
 
-class SignalRequest(NewSignal, frozen=True, kw_only=True):
-    """A signal, its token, and the execution it goes to."""
-
-    execution_id: str
-
-
-class ApprovalRequest(Approval, frozen=True, kw_only=True):
-    """The decision of a person, where it goes, and on what terms."""
-
-    hidden = Signal.hidden
-
-    execution_id: str
-    waitpoint_id: str
-    lane_id: str = ""
-    signal_dedup_ttl_ms: int = DAY_MS
-    max_signals_per_execution: int | None = None
-
-
-class UnknownWaitpoint(msgspec.Struct, frozen=True):
-    """The bridge knows no such waitpoint, or none that has a token."""
-
-
-class TokenMismatch(msgspec.Struct, frozen=True):
-    """The bridge was shown another token than the waitpoint's."""
-
-
 class Signals:
     def __init__(self, deps: Deps, keys: Keys) -> None:
         self._deps = deps
         self._keys = keys
-
-    async def deliver_signal(self, request: SignalRequest) -> Delivered:
-        return await self.signal(request.execution_id, request)
 
     @implements(signals.Signals.signal)
     async def signal(self, execution_id: str, new: NewSignal) -> Delivered:
@@ -119,42 +88,39 @@ class Signals:
 
     @implements(signals.Signals.approve)
     async def approve(self, execution_id: str, waitpoint_id: str, decision: Approval) -> Delivered:
-        return await self.deliver_approval_signal(
-            ApprovalRequest(
-                execution_id=execution_id,
-                waitpoint_id=waitpoint_id,
-                signal_name=decision.signal_name,
-                source_identity=decision.source_identity,
-                payload=decision.payload,
-                idempotency_key=decision.idempotency_key,
-            )
-        )
+        return await self.deliver_approval_signal(execution_id, waitpoint_id, decision)
 
-    async def deliver_approval_signal(self, request: ApprovalRequest) -> Delivered:
+    async def deliver_approval_signal(
+        self,
+        execution_id: str,
+        waitpoint_id: str,
+        decision: Approval,
+        *,
+        lane_id: str = "",
+        signal_dedup_ttl_ms: int = DAY_MS,
+        max_signals_per_execution: int | None = None,
+    ) -> Delivered:
         """Deliver a person's decision. Who may call this is the authorisation; no key is asked."""
-        parse_execution_id(request.execution_id, self._deps.counts)
-        signal = _approval(request, self._deps.mint())
-        terms = Terms(
-            whole(request.signal_dedup_ttl_ms, "signal_dedup_ttl_ms", 0, _LONGEST_MS),
-            None,
-            _limit(request.max_signals_per_execution),
-        )
+        parse_execution_id(execution_id, self._deps.counts)
+        signal = _approval(decision, waitpoint_id, self._deps.mint())
+        remembered_ms = whole(signal_dedup_ttl_ms, "signal_dedup_ttl_ms", 0, _LONGEST_MS)
+        terms = Terms(remembered_ms, None, _limit(max_signals_per_execution))
 
-        def decision(seen: Seen) -> _Decided:
-            found = waitpoint_in(seen.documents, signal.waitpoint_id)
-            if found is None or not _has_token(found):
-                raise NoWaitpointToApprove(f"no waitpoint {signal.waitpoint_id} to approve")
-            if request.lane_id and request.lane_id != seen.record.lane:
+        def decide(seen: Seen) -> _Decided:
+            found = waitpoint_in(seen.documents, waitpoint_id)
+            if found is None or found.token is None:
+                raise NoWaitpointToApprove(f"no waitpoint {waitpoint_id} to approve")
+            if lane_id and lane_id != seen.record.lane:
                 raise InvalidInput(f"lane_mismatch: the execution is on lane {seen.record.lane}")
             return _decide(seen, found, signal, terms)
 
-        delivered = await self._deliver(request.execution_id, signal, terms, decision)
+        delivered = await self._deliver(execution_id, signal, terms, decide)
         audit(
             "approval_delivered",
-            execution_id=request.execution_id,
-            waitpoint_id=request.waitpoint_id,
-            signal_name=request.signal_name,
-            source_identity=request.source_identity,
+            execution_id=execution_id,
+            waitpoint_id=waitpoint_id,
+            signal_name=decision.signal_name,
+            source_identity=decision.source_identity,
         )
         return delivered
 
@@ -170,22 +136,6 @@ class Signals:
         if isinstance(outcome, FlowFabricError):
             raise outcome
         return outcome
-
-    async def verify_and_deliver(
-        self, request: SignalRequest
-    ) -> Delivered | UnknownWaitpoint | TokenMismatch:
-        """For callback routes: tell an unknown waitpoint from a wrong token before delivering.
-        The delivery verifies once more."""
-        parse_execution_id(request.execution_id, self._deps.counts)
-        parse_uuid(request.waitpoint_id, "waitpoint_id")
-        name = waitpoint_name(request.waitpoint_id)
-        seen = await self._deps.store.read(request.execution_id, documents=(name,))
-        found = waitpoint_in(seen.documents, request.waitpoint_id) if seen else None
-        if found is None or found.token is None or not _has_token(found):
-            return UnknownWaitpoint()
-        if not same_text(found.token.reveal(), request.waitpoint_token.reveal()):
-            return TokenMismatch()
-        return await self.deliver_signal(request)
 
     @implements(ExecutionQueries.resume_signals)
     async def resume_signals(
@@ -256,10 +206,6 @@ def _failure_noted(seen: Seen) -> Plan | None:
     return note(seen.record.execution_id, "last_hmac_validation_failed_at")
 
 
-def _has_token(waitpoint: Waitpoint) -> bool:
-    return waitpoint.token is not None and bool(waitpoint.token.reveal())
-
-
 def _signal(request: NewSignal) -> Signal:
     """The signal as it will be stored, if everything about it is in order."""
     if request.target_scope not in _SCOPES:
@@ -281,14 +227,14 @@ def _signal(request: NewSignal) -> Signal:
     )
 
 
-def _approval(request: ApprovalRequest, signal_id: str) -> Signal:
+def _approval(request: Approval, waitpoint_id: str, signal_id: str) -> Signal:
     """One person's decision counts once per waitpoint: the key says who decided what."""
     who = check_text(request.source_identity, "source_identity", 1024, allow_empty=False)
     given = check_text(request.idempotency_key, "idempotency_key", 1024)
     name = _name(request.signal_name)
     return Signal(
         signal_id=signal_id,
-        waitpoint_id=parse_uuid(request.waitpoint_id, "waitpoint_id"),
+        waitpoint_id=parse_uuid(waitpoint_id, "waitpoint_id"),
         target_scope="execution",
         signal_name=name,
         signal_category="approval",

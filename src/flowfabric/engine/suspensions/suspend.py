@@ -1,5 +1,7 @@
 """Suspending: give up the lease and wait, durably, for something from outside."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from flowfabric.backend.types import Seen
@@ -26,11 +28,12 @@ from flowfabric.core.rules.suspensions import (
 )
 from flowfabric.core.suspend_outcomes import (
     Details,
+    KeptWaitpoint,
     Outcome,
     Satisfied,
     StoredOutcome,
     Suspended,
-    issued,
+    issued_again,
     read_outcome,
 )
 from flowfabric.core.suspensions import (
@@ -38,11 +41,12 @@ from flowfabric.core.suspensions import (
     Suspension,
     Waitpoint,
     signals_in,
+    signed_of,
     suspension_in,
     waitpoint_in,
     waitpoints_in,
 )
-from flowfabric.core.tokens import KeyRing, Signed, mint
+from flowfabric.core.tokens import KeyRing, Signed, WaitpointToken, digest_of, mint, minted_again
 from flowfabric.core.transition import operation_of
 from flowfabric.engine.checking import stored
 from flowfabric.engine.deciding import decide_with_documents
@@ -134,12 +138,12 @@ class Suspensions:
         try:
             _check_index(record, ready)
             check_extras(ready.bindings)
-            waitpoints = await self._mint(pause, ready)
+            pause = await self._minted(pause, ready)
         except FlowFabricError:
             # Whether the caller holds the lease comes before what it asks for.
             await self._check_lease(pause)
             raise
-        decided = suspend(_replace(pause, waitpoints=waitpoints))
+        decided = suspend(pause)
         try:
             applied = await self._deps.push(decided.plan, record)
         except FlowFabricError:
@@ -152,12 +156,12 @@ class Suspensions:
     async def _on_pending(self, pause: Pause, ready: Ready) -> Outcome:
         """Suspend on a waitpoint handed out before, from what it was sent since."""
         own = pause.suspension.waitpoint_id
-        names = (WAITPOINTS, signals_of(own))
+        names, ring = (WAITPOINTS, signals_of(own)), await self._keys.ring()
 
         def decision(seen: Seen) -> tuple[Plan | None, Outcome | None]:
             if seen.record.op_id == operation_of(pause.fence, pause.op):
                 return None, None
-            return _decide_on_pending(seen, pause, ready)
+            return _decide_on_pending(seen, pause, ready, ring)
 
         try:
             _, outcome = await decide_with_documents(
@@ -193,11 +197,13 @@ class Suspensions:
             idempotency_key=ready.key,
         )
 
-    async def _mint(self, pause: Pause, ready: Ready) -> tuple[Waitpoint, ...]:
-        """The fresh waitpoints, each with its own token."""
+    async def _minted(self, pause: Pause, ready: Ready) -> Pause:
+        """The pause with its fresh waitpoints, each with its own token."""
         ring, now = await self._keys.ring(), await self._deps.store.backend.now()
-        bindings = (one for one in ready.bindings if isinstance(one, Fresh))
-        return tuple(_fresh(pause, binding, ring, now) for binding in bindings)
+        bindings = [one for one in ready.bindings if isinstance(one, Fresh)]
+        made = [_fresh(pause, binding, ring, now) for binding in bindings]
+        tokens = {waitpoint.waitpoint_id: token for waitpoint, token in made}
+        return _replace(pause, waitpoints=tuple(one for one, _ in made), tokens=tokens)
 
     async def _check_lease(self, pause: Pause) -> None:
         record, now = await self._deps.record(pause.execution_id)
@@ -233,17 +239,34 @@ class Suspensions:
         names = [waitpoint_name(one) for one in ids]
         seen = await self._deps.seen(pause.execution_id, documents=names)
         found = (waitpoint_in(seen.documents, one) for one in ids)
-        waitpoints = tuple(issued(one) for one in found if one)
-        return Suspended(Details(suspension.suspension_id, waitpoints), pause.handle)
+        waitpoints = [one for one in found if one]
+        details = await self._details(pause.execution_id, suspension.suspension_id, waitpoints)
+        return Suspended(details, pause.handle)
+
+    async def _details(
+        self,
+        execution_id: str,
+        suspension_id: str,
+        waitpoints: Iterable[Waitpoint | KeptWaitpoint],
+    ) -> Details:
+        """The waitpoints of an earlier call, with their tokens, which no document keeps."""
+        ring = await self._keys.ring()
+        again = tuple(issued_again(ring, execution_id, one) for one in waitpoints)
+        return Details(suspension_id, again)
 
     async def _replayed(self, execution_id: str, stored: StoredOutcome) -> Outcome:
+        details = await self._details(execution_id, stored.suspension_id, stored.waitpoints)
         if stored.lease is not None:
-            return Suspended(stored.details, stored.lease.handle(execution_id, self._family))
+            lease = msgspec.structs.asdict(stored.lease)
+            handle = Handle(
+                execution_id=execution_id, backend=self._family, kind="suspended", **lease
+            )
+            return Suspended(details, handle)
         signals = await self._signals.signals_at(execution_id, stored.satisfiers)
-        return Satisfied(stored.details, signals)
+        return Satisfied(details, signals)
 
 
-def _decide_on_pending(seen: Seen, pause: Pause, ready: Ready) -> Decided:
+def _decide_on_pending(seen: Seen, pause: Pause, ready: Ready, ring: KeyRing) -> Decided:
     record, own = seen.record, pause.suspension.waitpoint_id
     check_lease(record, pause.fence, seen.now)
     _check_index(record, ready)
@@ -251,6 +274,8 @@ def _decide_on_pending(seen: Seen, pause: Pause, ready: Ready) -> Decided:
         raise UsePendingWithExtrasUnsupported("a pending waitpoint stands alone")
     pending = check_usable(record, own, waitpoint_in(seen.documents, own), seen.now)
     buffered = signals_in(seen.documents, pending)
+    token = minted_again(ring, pending.token, signed_of(pause.execution_id, pending))
+    pause = _replace(pause, tokens={own: token} if token else {})
     return suspend_on_pending(record, pause, pending, buffered, waitpoints_in(seen.documents))
 
 
@@ -259,18 +284,22 @@ def _check_index(record: Record, ready: Ready) -> None:
         raise InvalidLeaseForSuspend(f"attempt_index {ready.attempt_index} is not the current one")
 
 
-def _fresh(pause: Pause, binding: Fresh, ring: KeyRing, now: int) -> Waitpoint:
+def _fresh(
+    pause: Pause, binding: Fresh, ring: KeyRing, now: int
+) -> tuple[Waitpoint, WaitpointToken]:
     own, key = binding.waitpoint_id, binding.waitpoint_key
-    return Waitpoint(
+    token = mint(ring, Signed(pause.execution_id, own, now, key))
+    waitpoint = Waitpoint(
         waitpoint_id=own,
         waitpoint_key=key,
         attempt_index=pause.suspension.attempt_index,
         suspension_id=pause.suspension.suspension_id,
-        token=mint(ring, Signed(pause.execution_id, own, now, key)),
+        token=digest_of(token),
         state="active",
         created_at=now,
         activated_at=NOW,
     )
+    return waitpoint, token
 
 
 def _lane(record: Record) -> str:

@@ -3,15 +3,13 @@
 import logging
 from typing import Final, Literal
 
-import msgspec
-
 from flowfabric.backend.types import Seen
 from flowfabric.core.checks import check_lease
 from flowfabric.core.conditions import required_names
 from flowfabric.core.documents import SUSPENSION, WAITPOINTS, waitpoint_name
 from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
 from flowfabric.core.pages import fitting
-from flowfabric.core.plan import Fence, Plan
+from flowfabric.core.plan import Plan
 from flowfabric.core.rules.operators import at_version
 from flowfabric.core.rules.suspensions import (
     check_unused,
@@ -21,16 +19,17 @@ from flowfabric.core.rules.suspensions import (
     holders_guard,
     is_closed,
 )
-from flowfabric.core.suspend_outcomes import Issued, issued
+from flowfabric.core.suspend_outcomes import Issued, issued_again
 from flowfabric.core.suspensions import (
     Suspension,
     Waitpoint,
+    signed_of,
     suspension_in,
     waitpoint_in,
     waitpoint_state,
     waitpoints_in,
 )
-from flowfabric.core.tokens import Signed, WaitpointToken, mint
+from flowfabric.core.tokens import Signed, WaitpointToken, digest_of, mint, minted_again
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deciding import decide_with_documents
@@ -53,15 +52,6 @@ _LONGEST_MS: Final = 2**63 - 1
 Closed = Literal["closed", "already_closed"]
 
 
-class PendingRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A waitpoint to hand out before suspending on it. Ids and key that are not given are made."""
-
-    expires_in_ms: int
-    waitpoint_id: str = ""
-    waitpoint_key: str = ""
-    attempt_index: int | None = None
-
-
 class Waitpoints:
     def __init__(self, deps: Deps, keys: Keys) -> None:
         self._deps = deps
@@ -69,35 +59,59 @@ class Waitpoints:
 
     @implements(attempts.HeldAttempts.create_waitpoint)
     async def create_waitpoint(self, new: NewWaitpoint) -> WaitpointIssued:
-        request = PendingRequest(expires_in_ms=new.expires_in_ms, waitpoint_key=new.waitpoint_key)
-        made = await self.create_pending_waitpoint(self._deps.leases.proof(new), request)
+        proof, own = self._deps.leases.proof(new), new.waitpoint_id
+        made = await self._created_before(proof, own) if own else None
+        if made is None:
+            made = await self.create_pending_waitpoint(
+                proof, new.expires_in_ms, new.waitpoint_key, own
+            )
         return WaitpointIssued(made.waitpoint_id, made.waitpoint_key, made.waitpoint_token)
 
-    async def create_pending_waitpoint(self, proof: LeaseProof, request: PendingRequest) -> Issued:
-        """An address and token for signals that may come before the suspend that waits for them."""
-        whole(request.expires_in_ms, "expires_in_ms", 1, _LONGEST_MS)
-        asked = self._named(request)
+    async def _created_before(self, proof: LeaseProof, waitpoint_id: str) -> Issued | None:
+        """The waitpoint of an earlier call, open or not; its token is computed again."""
+        name = waitpoint_name(parse_uuid(waitpoint_id, "waitpoint_id"))
+        fence = await self._deps.fence_of(proof, may_override=False)
+        seen = await self._deps.seen(proof.execution_id, documents=(name,))
+        check_lease(seen.record, fence, seen.now)
+        found = waitpoint_in(seen.documents, waitpoint_id)
+        if found is None or found.token is None:
+            return None
+        return issued_again(await self._keys.ring_for(found.token.kid), proof.execution_id, found)
+
+    async def create_pending_waitpoint(
+        self,
+        proof: LeaseProof,
+        expires_in_ms: int,
+        waitpoint_key: str = "",
+        waitpoint_id: str = "",
+        attempt_index: int | None = None,
+    ) -> Issued:
+        """An address and token for signals that may come before the suspend that waits for them.
+        An id and a key that are not given are made."""
+        whole(expires_in_ms, "expires_in_ms", 1, _LONGEST_MS)
+        waitpoint_id = parse_uuid(waitpoint_id or self._deps.mint(), "waitpoint_id")
+        key = check_text(waitpoint_key, "waitpoint_key", MAX_KEY_BYTES) or f"wpk:{waitpoint_id}"
         fence = await self._deps.fence_of(proof, may_override=False)
         ring, signed_at = await self._keys.ring(), await self._deps.store.backend.now()
-        own, name = proof.execution_id, waitpoint_name(asked.waitpoint_id)
+        own, name = proof.execution_id, waitpoint_name(waitpoint_id)
 
         def decision(seen: Seen) -> tuple[Plan, Issued]:
             record = seen.record
             check_lease(record, fence, seen.now)
-            if asked.attempt_index not in (None, record.attempt_index):
-                raise StaleLease(f"attempt_index {asked.attempt_index} is not the current one")
-            check_unused(record, waitpoint_in(seen.documents, asked.waitpoint_id), seen.now)
-            signed = Signed(own, asked.waitpoint_id, signed_at, asked.waitpoint_key)
+            if attempt_index not in (None, record.attempt_index):
+                raise StaleLease(f"attempt_index {attempt_index} is not the current one")
+            check_unused(record, waitpoint_in(seen.documents, waitpoint_id), seen.now)
+            token = mint(ring, Signed(own, waitpoint_id, signed_at, key))
             fresh = Waitpoint(
-                waitpoint_id=asked.waitpoint_id,
-                waitpoint_key=asked.waitpoint_key,
+                waitpoint_id=waitpoint_id,
+                waitpoint_key=key,
                 attempt_index=record.attempt_index,
-                token=mint(ring, signed),
+                token=digest_of(token),
                 state="pending",
                 created_at=signed_at,
-                expires_in=asked.expires_in_ms,
+                expires_in=expires_in_ms,
             )
-            return create_pending(record, fence, fresh, seen.now), issued(fresh)
+            return create_pending(record, fence, fresh, seen.now), Issued(waitpoint_id, key, token)
 
         _, made = await decide_with_documents(self._deps, own, (name,), decision)
         return made
@@ -112,9 +126,7 @@ class Waitpoints:
         """Take no more signals there. A holder closes what it does not need, an operator any."""
         parse_uuid(waitpoint_id, "waitpoint_id")
         check_text(reason, "reason", 256)
-        fence: Fence | None = None
-        if proof is not None:
-            fence = await self._deps.fence_of(proof, may_override=False)
+        fence = None if proof is None else await self._deps.fence_of(proof, may_override=False)
 
         def decision(seen: Seen) -> tuple[Plan | None, Closed]:
             record = seen.record
@@ -162,7 +174,8 @@ class Waitpoints:
     async def read_waitpoint_token(
         self, execution_id: str, waitpoint_id: str
     ) -> WaitpointToken | None:
-        """The token of an open waitpoint, for operators; every reading leaves a trace."""
+        """The token of an open waitpoint, for operators; every reading leaves a trace. None once
+        its key is gone, which is long after the token stopped being valid."""
         parse_execution_id(execution_id, self._deps.counts)
         parse_uuid(waitpoint_id, "waitpoint_id")
         name = waitpoint_name(waitpoint_id)
@@ -172,14 +185,11 @@ class Waitpoints:
             return None
         if waitpoint_state(seen.record, found, seen.now) == "closed":
             return None
-        audit("waitpoint_token_read", execution_id=execution_id, waitpoint_id=waitpoint_id)
-        return found.token
-
-    def _named(self, request: PendingRequest) -> PendingRequest:
-        given = request.waitpoint_id
-        own = parse_uuid(given, "waitpoint_id") if given else self._deps.mint()
-        key = check_text(request.waitpoint_key, "waitpoint_key", MAX_KEY_BYTES)
-        return msgspec.structs.replace(request, waitpoint_id=own, waitpoint_key=key or f"wpk:{own}")
+        ring = await self._keys.ring_for(found.token.kid)
+        token = minted_again(ring, found.token, signed_of(execution_id, found))
+        if token is not None:
+            audit("waitpoint_token_read", execution_id=execution_id, waitpoint_id=waitpoint_id)
+        return token
 
 
 def _open_waitpoint(

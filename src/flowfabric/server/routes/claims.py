@@ -25,7 +25,8 @@ async def claim(call: Call[ClaimOrder, None]) -> Reply:
     if not order.wait_ms:
         return _reply(order, await call.engine.claims.claim(order))
     worker = (order.namespace, order.worker_instance_id)
-    call.services.claim_waits.enter(worker)
+    share = call.share
+    call.services.claim_waits.enter(worker, share)
     try:
         async with call.cancellable_wait() as wait:
             found = await call.engine.claims.claim(order, wait.future)
@@ -34,7 +35,7 @@ async def claim(call: Call[ClaimOrder, None]) -> Reply:
                 wait.check()
             return _reply(order, found)
     finally:
-        call.services.claim_waits.leave(worker)
+        call.services.claim_waits.leave(worker, share)
 
 
 claim.__doc__ = Workers.claim.summary

@@ -2,12 +2,14 @@
 Events."""
 
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from typing import Any, Final
 
 import msgspec
 
 from flowfabric.core.states import FINAL
 from flowfabric.core.streams import tail_position
+from flowfabric.engine.streams.tails import SAFETY_NET_S
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
@@ -170,18 +172,19 @@ class Follower:
     async def _next_attempt(self, wait: CancellableWait) -> bool:
         """Continue with the next attempt; False when there will be none."""
         engine, own = self._call.engine, self._call.execution_id
-        while True:
-            seen = await engine.deps.store.read(own)
-            if seen is None:
-                return False
-            record = seen.record
-            if record.attempt_count > self._index + 1:
-                self._index += 1
-                self._after = _START
-                return True
-            if record.state in FINAL:
-                return False
-            await wait.run(engine.events.wait(1.0))
+        with closing(engine.events.watch(own)) as watch:
+            while True:
+                seen = await engine.deps.store.read(own)
+                if seen is None:
+                    return False
+                record = seen.record
+                if record.attempt_count > self._index + 1:
+                    self._index += 1
+                    self._after = _START
+                    return True
+                if record.state in FINAL:
+                    return False
+                await wait.run(watch.wait(SAFETY_NET_S))
 
     async def _attempt(self) -> bytes:
         found = await self._call.engine.reads.attempts(self._call.execution_id)
@@ -219,7 +222,8 @@ async def follow_stream(call: Call[None, SseQuery]) -> EventStream:
     seen = await call.engine.deps.store.read(call.execution_id)
     if seen is None:
         raise ExecutionNotFound(call.execution_id)
-    return EventStream(Follower(call, seen.record.attempt_index).lines(), call.services.sse)
+    lines = Follower(call, seen.record.attempt_index).lines()
+    return EventStream(lines, call.services.sse, call.share)
 
 
 # ---- events
@@ -233,7 +237,8 @@ async def read_events(call: Call[None, EventQuery]) -> Reply | EventStream:
     await authorize(Streams.read_events, call, {"asked": call.query})
     last = call.headers.get(b"last-event-id", b"").decode("latin-1")
     feed = _Feed(call, last or call.query.cursor)
-    return EventStream(feed.lines(await feed.page(0)), call.services.sse)
+    lines = feed.lines(await feed.page(0))
+    return EventStream(lines, call.services.sse, call.share)
 
 
 read_events.__doc__ = _PAGES.summary

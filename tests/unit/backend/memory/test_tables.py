@@ -11,8 +11,9 @@ from flowfabric.backend.reference.tables import BLOBS, KEYS, RECORDS, Changes, P
 from flowfabric.core.new_execution import KeyEntry
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES
-from flowfabric.core.views import VIEWS, Entry, belongs, column, entries
+from flowfabric.core.views import VIEWS, Entry, entries
 from tests.unit.backend.reference.world import id_of
+from tests.unit.core.views import belongs, column
 
 
 @pytest.fixture

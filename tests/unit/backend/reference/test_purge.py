@@ -25,6 +25,7 @@ from flowfabric.backend.types import Append, Duplicate, JournalAppend, Worker
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.record import Record
+from flowfabric.core.retention import LogLimits
 from flowfabric.operations.streams import Frame
 from tests.unit.backend.reference.world import FLOW, World, fence_of
 
@@ -160,7 +161,7 @@ def test_old_log_entries_and_dead_workers_and_idle_fairness_go_too(world: World)
 def test_the_log_is_kept_as_long_as_the_order_says(world: World) -> None:
     world.started()
     world.clock.advance(100)
-    world.do(start_purge, PurgeOrder(1, keep_log_ms=101))
+    world.do(start_purge, PurgeOrder(1, log=LogLimits(101)))
     assert len(world.tables.log_rows(0, 10)) == 1
-    world.do(start_purge, PurgeOrder(1, keep_log_ms=99))
+    world.do(start_purge, PurgeOrder(1, log=LogLimits(99)))
     assert world.tables.log_rows(0, 10) == []

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from flowfabric.backend.reference import search as search_module
-from flowfabric.backend.reference.search import PLACES, matcher, search
+from flowfabric.backend.reference.search import PLACES, matcher, read_page
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
 from flowfabric.core.record import Record
@@ -19,7 +19,7 @@ LANE: dict[str, Any] = {"namespace": "default", "lane": "main"}
 
 def listed(world: World, order: Order = "created", limit: int = 50, **wanted: Any) -> list[str]:
     request = ListRequest(filter=Filter(**wanted), order=order, limit=limit)
-    return ids(world.read(search, request))
+    return ids(world.read(read_page, request))
 
 
 def ids(page: Page) -> list[str]:
@@ -32,7 +32,7 @@ def walked(world: World, wanted: Filter, order: Order, limit: int) -> list[list[
     cursor = ""
     while True:
         request = ListRequest(filter=wanted, order=order, cursor=cursor, limit=limit)
-        page = world.read(search, request)
+        page = world.read(read_page, request)
         pages.append(ids(page))
         cursor = page.next_cursor
         if not cursor:
@@ -66,15 +66,15 @@ def test_pages_meet_without_gap_or_overlap_and_end(world: World, order: Order) -
 def test_what_comes_ahead_of_the_cursor_appears_and_behind_it_may_be_missed(world: World) -> None:
     made_ids = made(world, 4)
     request = ListRequest(filter=Filter(), order="created", limit=2)
-    cursor = world.read(search, request).next_cursor
+    cursor = world.read(read_page, request).next_cursor
     new = world.create()
-    rest = world.read(search, ListRequest(filter=Filter(), order="created", cursor=cursor))
+    rest = world.read(read_page, ListRequest(filter=Filter(), order="created", cursor=cursor))
     assert ids(rest) == [*made_ids[2:], new]
     newest = ListRequest(filter=Filter(), order="created_newest", limit=2)
-    cursor = world.read(search, newest).next_cursor
+    cursor = world.read(read_page, newest).next_cursor
     world.clock.advance(1)
     world.create()
-    rest = world.read(search, ListRequest(filter=Filter(), cursor=cursor))
+    rest = world.read(read_page, ListRequest(filter=Filter(), cursor=cursor))
     assert ids(rest) == made_ids[2::-1]
 
 
@@ -125,7 +125,7 @@ def test_ids_of_a_partition_in_byte_order_with_an_id_as_cursor(world: World) -> 
     made_ids = [world.create(partition=p) for p in (2, 10, 2, 1)]
     assert listed(world, "id", partition=2) == [made_ids[0], made_ids[2]]
     assert listed(world, "id") == sorted(made_ids)
-    page = world.read(search, ListRequest(filter=Filter(partition=2), order="id", limit=1))
+    page = world.read(read_page, ListRequest(filter=Filter(partition=2), order="id", limit=1))
     assert page.next_cursor == made_ids[0]
 
 
@@ -176,7 +176,7 @@ def test_limits_are_clamped_and_none_is_an_empty_page(
     monkeypatch.setattr(search_module, "MAX_PAGE", 3)
     made_ids = made(world, 4)
     assert listed(world, limit=99) == made_ids[:3]
-    assert world.read(search, ListRequest(filter=Filter(), limit=0)) == Page(())
+    assert world.read(read_page, ListRequest(filter=Filter(), limit=0)) == Page(())
     with pytest.raises(InvalidInput, match="limit"):
         listed(world, limit=-1)
 
@@ -198,25 +198,25 @@ def test_a_cursor_that_is_none_is_refused(world: World, cursor: str) -> None:
     world.create()
     for order in get_args(Order):
         with pytest.raises(InvalidInput):
-            world.read(search, ListRequest(filter=Filter(), order=order, cursor=cursor))
+            world.read(read_page, ListRequest(filter=Filter(), order=order, cursor=cursor))
 
 
 def test_a_cursor_of_another_order_or_filter_is_refused(world: World) -> None:
     made(world, 2)
     first = ListRequest(filter=Filter(), order="created", limit=1)
-    cursor = world.read(search, first).next_cursor
+    cursor = world.read(read_page, first).next_cursor
     for request in (
         ListRequest(filter=Filter(), order="created_newest", cursor=cursor),
         ListRequest(filter=Filter(), order="id", cursor=cursor),
         ListRequest(filter=Filter(namespace="default"), order="created", cursor=cursor),
     ):
         with pytest.raises(InvalidInput):
-            world.read(search, request)
+            world.read(read_page, request)
 
 
 def test_a_page_tells_how_many_entries_were_looked_at(world: World) -> None:
     made(world, 4, kind="common")
-    page = world.read(search, ListRequest(filter=Filter(kind="rare")))
+    page = world.read(read_page, ListRequest(filter=Filter(kind="rare")))
     assert (page.records, page.next_cursor, page.scanned) == ((), "", 4)
 
 

@@ -104,7 +104,7 @@ def test_a_hold_without_a_budget_is_found(world: World) -> None:
         ("nobody", "r"),
         Reservation(root_id="nobody", amounts={"t": 1}, until=5),
     )
-    assert kinds(world) == {"hold"}
+    assert kinds(world) == {"reservation"}
 
 
 def test_less_usage_than_ledgers_tell_is_found(world: World) -> None:
@@ -129,8 +129,8 @@ def test_a_tree_that_does_not_hang_together_is_found(world: World) -> None:
 
 
 def test_a_hold_nobody_would_end_is_found(world: World) -> None:
-    spoil(world, BUDGETS, ROOT, holds_end_at=0)
-    assert kinds(world) == {"holds_end_at"}
+    spoil(world, BUDGETS, ROOT, reservations_end_at=0)
+    assert kinds(world) == {"reservations_end_at"}
 
 
 def test_attached_executions_must_exist_and_be_listed(world: World) -> None:

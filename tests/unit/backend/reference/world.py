@@ -6,8 +6,8 @@ from uuid import UUID
 
 from flowfabric.backend.memory import MemoryTables
 from flowfabric.backend.reference.claims import start_apply, start_claim
-from flowfabric.backend.reference.create_graph import start_create_graph
 from flowfabric.backend.reference.creation import start_create
+from flowfabric.backend.reference.flows import start_create_graph
 from flowfabric.backend.reference.tables import RECORDS, Changes
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.verification import verify

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.backend.sqlite.faults import Kind, error_for, kind_of, permissions
+from flowfabric.backend.sql.batches import Kind
+from flowfabric.backend.sqlite.faults import error_for, kind_of, permissions
 from flowfabric.errors import (
     Bug,
     Conflict,

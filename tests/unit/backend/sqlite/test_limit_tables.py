@@ -28,8 +28,8 @@ from flowfabric.backend.reference.tables import (
     Put,
     Table,
 )
+from flowfabric.backend.sql.views import COLUMNS
 from flowfabric.backend.sqlite.tables import SqliteTables
-from flowfabric.backend.sqlite.views import COLUMNS
 from flowfabric.backend.types import ConfigDocument
 from flowfabric.core.limits.asks import Reservation
 from flowfabric.core.limits.budgets import MAX_AMOUNT, Budget, Ledger, Share

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from flowfabric.backend.reference.tables import RECORDS, Changes, Put
-from flowfabric.backend.sqlite import views
-from flowfabric.backend.sqlite.layout import LAYOUTS, Layout, Row
+from flowfabric.backend.sql import views
+from flowfabric.backend.sql.layout import LAYOUTS, Layout, Row
 from flowfabric.backend.sqlite.tables import SqliteTables
 from flowfabric.core.views import VIEWS, Entry, View
 from tests.unit.backend.sqlite.samples import a_database, a_record, execution_id, store

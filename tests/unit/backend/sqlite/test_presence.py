@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric.backend.sqlite import open_sqlite, presence
+from flowfabric.config import processes as processes_module
 from flowfabric.errors import Corruption
 from tests.unit.backend.sqlite.homes import a_home, put, stored, work
 
@@ -144,7 +145,7 @@ async def test_damage_is_found_after_an_unclean_stop(file: Path) -> None:
 def test_without_proc_a_process_is_known_by_its_number(
     monkeypatch: pytest.MonkeyPatch, alive: bool
 ) -> None:
-    monkeypatch.setattr(presence, "_BOOT", "/nowhere/boot_id")
+    monkeypatch.setattr(processes_module, "_BOOT", "/nowhere/boot_id")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         if not alive:
             process.communicate(b"\n", timeout=30)

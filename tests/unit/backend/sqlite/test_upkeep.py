@@ -101,7 +101,7 @@ def test_a_failing_disk_is_told_once_and_tried_again(
     tended.stop()
     assert words_in(path) == ["kept"]
     assert [record.message for record in caplog.records] == [
-        "sqlite: cannot look after the file; will go on trying"
+        "sqlite: the write-ahead log was not merged; trying again"
     ]
     writing.close()
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from flowfabric.backend.sqlite.views import PARTITION, index_of, predicate_of
+from flowfabric.backend.sql.views import PARTITION, index_of, predicate_of
 from flowfabric.core.views import VIEWS, View
 from tests.unit.backend.sqlite.samples import a_database
 

@@ -13,7 +13,7 @@ import pytest
 from flowfabric.backend.reference.tables import BLOBS, CONFIG, FAIRNESS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import MOST_ROWS, Work
-from flowfabric.backend.sqlite import groups
+from flowfabric.backend.sql import batches
 from flowfabric.backend.sqlite.connection import MAX_VALUE_BYTES, connect
 from flowfabric.backend.sqlite.writer import MOST_ITEMS
 from flowfabric.backend.types import ConfigDocument
@@ -256,7 +256,7 @@ async def test_a_group_waits_for_the_lock_of_another_process(
         if len(pauses) == 2:
             rival.execute("ROLLBACK")
 
-    monkeypatch.setattr(groups, "_pause", release_lock)
+    monkeypatch.setattr(batches, "_pause", release_lock)
     rival.execute("BEGIN IMMEDIATE")
     assert await home.write(work(put("a"))) == [None]
     assert 0.005 <= pauses[0] <= 0.01 <= pauses[1] <= 0.02
@@ -266,7 +266,7 @@ async def test_a_group_gives_up_after_three_tries(
     home: Home, rival: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(groups, "_pause", pauses.append)
+    monkeypatch.setattr(batches, "_pause", pauses.append)
     rival.execute("BEGIN IMMEDIATE")
     with pytest.raises(RetryExhausted, match="holds the lock"):
         await home.write(work(put("a"), put("b")))

@@ -2,22 +2,22 @@
 
 import pytest
 
-from flowfabric.backend.valkey.functions import Functions
+from flowfabric.backend.valkey.calls import Calls
 from tests.conformance.driver import Driver
-from tests.conformance.limiting import new_budget
+from tests.conformance.limiting import attached, new_budget
 
 
 async def test_a_submission_whose_answer_was_lost_is_listed_with_its_budget(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     budget_id = await new_budget(driver.engine, hard={"tokens": 1_000})
-    sent = Functions.call
+    sent = Calls.run
 
-    async def twice(self: Functions, function: str, *words: object, **options: object) -> object:
+    async def twice(self: Calls, function: str, *words: object, **options: object) -> object:
         if function == "create":
             await sent(self, function, *words, **options)  # type: ignore[arg-type]
         return await sent(self, function, *words, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Functions, "call", twice)
+    monkeypatch.setattr(Calls, "run", twice)
     own = await driver.submit(policy={"budget_ids": [budget_id]})
-    assert await driver.engine.budgets.list_attached(budget_id) == ([own], "")
+    assert await attached(driver.engine, budget_id) == [own]

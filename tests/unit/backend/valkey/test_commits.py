@@ -230,7 +230,7 @@ async def test_members_that_end_while_a_graph_is_edited_all_count(driver: Driver
         await driver.engine.outcomes.complete(held[name].proof)
 
     async def tag(number: int) -> None:
-        await driver.engine.flows.set_flow_tag(flow.flow_id, f"app.t{number}", "x")
+        await driver.engine.flows.set_flow_tags(flow.flow_id, {f"app.t{number}": "x"})
 
     await asyncio.gather(*(end(name) for name in names), *(tag(number) for number in range(12)))
     stored = await flow.flow()

@@ -11,7 +11,8 @@ from flowfabric.core.journal import JournalEntry
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import FlowFabricError
-from tests.chaos.valkey_load import engine_at, settings_for
+from tests.chaos.load import engine_at
+from tests.chaos.valkey_load import settings_for
 from tests.clock import VirtualClock
 from tests.conformance.driver import PERMANENT, RETRIES, TRANSIENT, Driver
 from tests.conformance.graphs import FlowUnderTest, chain
@@ -53,7 +54,7 @@ class Stage:
         self._dumps = {key: await self.node.run("DUMP", key) for key in sorted(keys)}
 
     async def spend(self) -> object:
-        return await self.engine.budgets.report_usage_and_check(self.budget, ["tokens"], [1])
+        return await self.engine.budgets.report_usage(self.budget, {"tokens": 1})
 
     async def restore(self) -> None:
         await self.node.run("FLUSHALL", "SYNC")

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from flowfabric.backend.types import EventFilter
-from flowfabric.backend.valkey import feed, purge
+from flowfabric.backend.valkey import feed
 from flowfabric.backend.valkey.fan_out import fetch, fetch_from_nodes
 from flowfabric.backend.valkey.feed import Place, read_positions
+from flowfabric.core.retention import LogLimits
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver
 from tests.valkey_server import ValkeyServer
@@ -22,7 +23,7 @@ def backend_of(driver: Driver) -> Any:
 
 
 async def length(driver: Driver) -> int:
-    read = (("XLEN", f"ff:ev:{TAG}"), f"ff:p:{TAG}")
+    read = ("XLEN", f"ff:ev:{TAG}")
     (found,) = (await fetch(backend_of(driver)._calls, [read])).checked()
     return int(found)
 
@@ -30,10 +31,7 @@ async def length(driver: Driver) -> int:
 async def trim(driver: Driver, keep: int, keep_ms: int) -> int:
     """How many entries a purge drops that is to keep so many, and none that is older."""
     before = await length(driver)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(purge, "LOG_ENTRIES", keep)
-        patch.setattr(purge, "LOG_MS", keep_ms)
-        await backend_of(driver).purge(0)
+    await backend_of(driver).purge(0, log=LogLimits(keep_ms, keep))
     return before - await length(driver)
 
 

@@ -164,7 +164,7 @@ async def test_every_loser_of_a_race_is_cut(driver: Driver, asked: Counter[str])
 
 async def test_every_member_of_a_cancelled_flow_ends(driver: Driver, asked: Counter[str]) -> None:
     flow = await driver.graph(fan())
-    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, wait=True)
+    await driver.engine.flow_operators.cancel_flow(flow.flow_id, wait=True)
     assert (await flow.flow()).counts == {"cancelled": MANY + 1}
     assert asked["settle"] == MANY
 

@@ -14,9 +14,8 @@ from flowfabric.core import settle
 # Numbers a file has of its own, which no rule in Python knows: of its queries and its packing.
 OWN_NUMBERS: Final = frozenset(
     {
-        ("alike", "0xdc"),
+        ("same_shape", "0xdc"),
         ("topics", "1000"),
-        ("claim", "16"),
         ("claim", "1e300"),
         ("create", "1000"),
         ("create", "3600000"),
@@ -27,6 +26,8 @@ OWN_NUMBERS: Final = frozenset(
         ("hints", "32"),
         ("hints", "1000"),
         ("limits", "1000"),
+        ("queues", "16"),
+        ("queues", "1000"),
         ("prelude", "0.00002"),
         ("prelude", "1000"),
         ("prelude", "1e6"),

@@ -68,7 +68,7 @@ async def test_a_claim_is_two_trips(spread: Driver, asked: Asked) -> None:
     await spread.submit(idempotency_key="b")
     asked.clear()
     await spread.claim()
-    assert asked == {"fetch": 1, "claim": 1}
+    assert asked == {"ready": 1, "claim": 1}
 
 
 async def test_a_claim_of_several_looks_behind_the_heads(spread: Driver, asked: Asked) -> None:
@@ -77,14 +77,14 @@ async def test_a_claim_of_several_looks_behind_the_heads(spread: Driver, asked: 
     asked.clear()
     claimed = await spread.claim_all(n=9)
     assert len(claimed) == 9
-    assert asked["fetch"] == 1
+    assert asked["ready"] == 1
     assert asked["peek"] <= 3
     assert asked["claim"] <= len(claimed)
 
 
 async def test_an_empty_claim_is_one_trip(spread: Driver, asked: Asked) -> None:
     assert await spread.claim_all() == []
-    assert asked == {"fetch": 1}
+    assert asked == {"ready": 1}
 
 
 async def test_a_completion_is_one_trip(spread: Driver, asked: Asked) -> None:

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from flowfabric.backend.reference.flow_members import members_of
+from flowfabric.backend.reference.flows import members_of
 from flowfabric.backend.reference.tables import EDGES, FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.verification.walking import pages, rows_of
+from flowfabric.backend.reference.verification.records import pages, rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.core.graph import (
     FINAL_PUBLIC,
@@ -43,8 +43,16 @@ def check_graph(tx: Transaction) -> Iterator[Discrepancy]:
 
 def check_flow(flow: Flow, members: Iterator[Record]) -> Iterator[Discrepancy]:
     """Purged members are still counted, but in which state is no longer known."""
-    seen = Counter(public_state(member.state, member.reason) for member in members)
+    seen, children = Counter[str](), Counter[str]()
+    for member in members:
+        state = public_state(member.state, member.reason)
+        seen[state] += 1
+        children[state] += bool(member.parent_id)
     own = flow.flow_id
+    for name in LIVE_PUBLIC:
+        if flow.child_counts.get(name, 0) != children[name]:
+            found = str(flow.child_counts.get(name, 0))
+            yield Discrepancy(f"children {name}", own, found, str(children[name]))
     for name in LIVE_PUBLIC:
         if flow.counts.get(name, 0) != seen[name]:
             yield Discrepancy(f"flow {name}", own, str(flow.counts.get(name, 0)), str(seen[name]))

@@ -15,7 +15,7 @@ from flowfabric.backend.reference.limit_tables import (
 )
 from flowfabric.backend.reference.tables import RECORDS, Table
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.verification.walking import rows_of
+from flowfabric.backend.reference.verification.records import rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.core.limits.budgets import Budget
 from flowfabric.core.limits.gates import Gate
@@ -49,10 +49,10 @@ def _counted(tx: Transaction, table: Table[tuple[str, str], Any]) -> Counter[str
 def _check_gate(tx: Transaction, name: str, gate: Gate) -> Iterator[Discrepancy]:
     """Nothing may end behind the end of its gate: it would be dropped while it counts."""
     last = 0
-    for _, slot in tx.tables.range(SLOTS, (name,), None, gate.slots):
+    for _, slot in tx.tables.range(SLOTS, (name,), None, max(0, gate.slots)):
         last = max(last, slot.until)
     if gate.quota is not None:
-        for _, entry in tx.tables.range(ENTRIES, (name,), None, gate.entries):
+        for _, entry in tx.tables.range(ENTRIES, (name,), None, max(0, gate.entries)):
             last = max(last, entry.at + gate.quota.window_ms)
     if last > gate.ends_at:
         yield Discrepancy("gate_end", name, str(gate.ends_at), f"at least {last}")
@@ -62,7 +62,7 @@ def _check_budgets(tx: Transaction) -> Iterator[Discrepancy]:
     budgets = dict(rows_of(tx.tables, BUDGETS))
     for (budget_id, name), _ in rows_of(tx.tables, RESERVATIONS):
         if budget_id not in budgets:
-            yield Discrepancy("hold", f"{budget_id} {name}", "no owner", "a budget")
+            yield Discrepancy("reservation", f"{budget_id} {name}", "no owner", "a budget")
     held, ends = _held(tx, budgets)
     spent = _spent(tx, budgets)
     for budget_id, budget in budgets.items():
@@ -75,9 +75,9 @@ def _check_budgets(tx: Transaction) -> Iterator[Discrepancy]:
                 yield Discrepancy("used", f"{budget_id} {name}", found, f"at least {amount}")
         yield from _check_tree(budget, budgets)
         end = ends.get(budget_id, 0)
-        if end and not 0 < budget.holds_end_at <= end:
-            found = str(budget.holds_end_at)
-            yield Discrepancy("holds_end_at", budget_id, found, f"at most {end}")
+        if end and not 0 < budget.reservations_end_at <= end:
+            found = str(budget.reservations_end_at)
+            yield Discrepancy("reservations_end_at", budget_id, found, f"at most {end}")
 
 
 def _held(tx: Transaction, budgets: dict[str, Budget]) -> tuple[_Sums, dict[str, int]]:

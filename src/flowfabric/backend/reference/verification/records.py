@@ -2,8 +2,8 @@
 show each record exactly where it belongs."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
@@ -17,9 +17,10 @@ from flowfabric.backend.reference.tables import (
     SUMMARIES,
     JournalRow,
     StreamMeta,
+    Table,
+    Tables,
 )
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.verification.walking import entries_of, pages, rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.core.facets import is_legal
 from flowfabric.core.record import (
@@ -37,12 +38,33 @@ from flowfabric.core.states import CLAIMABLE, FINAL, HELD, RUNNABLE
 from flowfabric.core.views import BY_NAME, Entry, entries, tag_entries
 from flowfabric.operations.streams import Frame
 
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+_PAGE: Final = 1_000
 _ATTEMPTS: Final = 1_000_000
 _OPEN: Final = frozenset({"started", "suspended"})
 
 _UNLEASED: Final = cleared(*LEASE_FIELDS)
 _UNGRANTED: Final = cleared(*GRANT_FIELDS)
 _UNSUSPENDED: Final = cleared(*SUSPENSION_FIELDS)
+
+
+def pages(read: Callable[[T | None], list[T]]) -> Iterator[T]:
+    """All things of which `read` gives a page behind the last one seen."""
+    last: T | None = None
+    while page := read(last):
+        yield from page
+        last = page[-1]
+
+
+def rows_of(tables: Tables, table: Table[K, V]) -> Iterator[tuple[K, V]]:
+    return pages(lambda last: tables.scan(table, last[0] if last else None, _PAGE))
+
+
+def entries_of(tables: Tables, view: str) -> Iterator[Entry]:
+    return pages(lambda last: tables.view_entries(view, last, _PAGE))
 
 
 def check_records(tx: Transaction) -> Iterator[Discrepancy]:
@@ -143,7 +165,6 @@ def _has_open_attempt(record: Record) -> bool:
     return record.state not in FINAL
 
 
-_PAGE: Final = 1_000
 _FrameKey = tuple[str, int, int, int]
 
 

@@ -18,6 +18,8 @@ CREATE TABLE exec (
     grant_until        INTEGER NOT NULL,
     worker_instance_id TEXT    NOT NULL,
     flow_id            TEXT    NOT NULL,
+    parent_id          TEXT    NOT NULL,
+    tied               INTEGER NOT NULL,
     body               BLOB    NOT NULL
 ) STRICT;
 
@@ -37,6 +39,8 @@ CREATE INDEX exec_worker ON exec (worker_instance_id, execution_id)
     WHERE state IN ('active');
 CREATE INDEX exec_flow ON exec (flow_id, state, created_at, execution_id)
     WHERE flow_id <> '';
+CREATE INDEX exec_children ON exec (parent_id, tied, created_at, execution_id)
+    WHERE parent_id <> '';
 CREATE INDEX exec_all ON exec (namespace, created_at, execution_id);
 
 -- What an execution owns is keyed by its number: ids are random, numbers follow each other, so
@@ -211,7 +215,7 @@ CREATE TABLE ledger (
     PRIMARY KEY (execution_id, budget_id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE hold (
+CREATE TABLE reservation (
     budget_id      TEXT    NOT NULL,
     reservation_id TEXT    NOT NULL,
     root_id        TEXT    NOT NULL,
@@ -220,7 +224,7 @@ CREATE TABLE hold (
     PRIMARY KEY (budget_id, reservation_id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX hold_ends ON hold (root_id, until, budget_id, reservation_id);
+CREATE INDEX reservation_ends ON reservation (root_id, until, budget_id, reservation_id);
 
 CREATE TABLE dedup_mark (
     budget_id TEXT    NOT NULL,

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -16,13 +15,11 @@ from flowfabric.backend.valkey.cluster.claims import HINTS_S, SpreadClaims
 from flowfabric.backend.valkey.cluster.notifier import ClusterNotifier
 from flowfabric.backend.valkey.cluster.topology import Cluster
 from flowfabric.backend.valkey.due import due_request
-from flowfabric.backend.valkey.fan_out import ask_all, ask_reachable, ask_tags
-from flowfabric.backend.valkey.keys import CONFIG
+from flowfabric.backend.valkey.fan_out import ask_reachable, ask_tags
+from flowfabric.backend.valkey.keys import CONFIG, partition_tag
 from flowfabric.errors import FlowFabricError, TransportError
 
 _log = logging.getLogger("flowfabric.backend.valkey")
-# How often a process that looks after timers has all heads told once more.
-_RETELL_S: Final = 15.0
 
 
 class ClusterBackend(ValkeyBackend):
@@ -32,8 +29,6 @@ class ClusterBackend(ValkeyBackend):
         notifier = ClusterNotifier(cluster, opening.counts, calls.counters)
         super().__init__(calls, notifier, opening)
         self._claims = SpreadClaims(calls, notifier)
-        self._retelling: asyncio.Task[None] | None = None
-        self._retell_at = 0.0
 
     async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]:
         return [*await asyncio.gather(*map(self._claim, requests))]
@@ -51,9 +46,8 @@ class ClusterBackend(ValkeyBackend):
         partitions: frozenset[int] = frozenset(),
     ) -> DuePage:
         """First which partitions have something due, then what it is."""
-        self._retell(partitions)
         asked = due_request(limit, after, partitions)
-        tags, replies = self._timer_tags(), list[Reply]()
+        tags, replies = self._tags(range(self._calls.counts.flow)), list[Reply]()
         try:
             replies.append(await self._calls.run("due", CONFIG, asked, retry_s=HINTS_S))
             tags = replies[0].head[0]
@@ -75,38 +69,13 @@ class ClusterBackend(ValkeyBackend):
             replies.append(await self._calls.run("due", CONFIG, asked))
         return await self._due_page(replies, limit, partitions)
 
-    def _timer_tags(self) -> list[str]:
-        counts = self._calls.counts
-        return [
-            *(f"{{fp:{number}}}" for number in range(counts.flow)),
-            *(f"{{b:{number}}}" for number in range(counts.budget)),
-        ]
+    def _tags(self, partitions: Iterable[int]) -> list[str]:
+        """The tags of these partitions of executions, and of all budgets."""
+        budgets = range(self._calls.counts.budget)
+        return [*map(partition_tag, partitions), *(f"{{b:{number}}}" for number in budgets)]
 
-    def _retell(self, partitions: frozenset[int]) -> None:
-        """Have heads told again from time to time: a process that died had hints to send."""
-        now = asyncio.get_running_loop().time()
-        if now < self._retell_at or (self._retelling and not self._retelling.done()):
-            return
-        self._retell_at = now + _RETELL_S
-        self._retelling = asyncio.ensure_future(self._tell_heads(partitions))
-
-    async def _tell_heads(self, partitions: frozenset[int]) -> None:
-        counts = self._calls.counts
-        own = sorted(partitions) or range(counts.flow)
-        try:
-            await ask_all(
-                self._calls, "heads", own, lambda share: [f"{{fp:{one}}}" for one in share]
-            )
-            budgets = [f"{{b:{number}}}" for number in range(counts.budget)]
-            await ask_tags(self._calls, "heads", budgets, lambda share: share)
-        except FlowFabricError as fault:
-            _log.info("heads were not told again: %s", fault)
-
-    async def close(self) -> None:
-        if self._retelling is not None:
-            self._retelling.cancel()
-            await asyncio.gather(self._retelling, return_exceptions=True)
-        await super().close()
+    async def refresh_hints(self) -> None:
+        await ask_tags(self._calls, "heads", self._tags(range(self._calls.counts.flow)), list)
 
 
 def _is_wanted(tag: str, partitions: frozenset[int]) -> bool:

@@ -10,7 +10,8 @@ import libvalkey
 
 from flowfabric.backend.valkey.calls import HINTS, Calls
 from flowfabric.backend.valkey.functions import Functions, ignore
-from flowfabric.backend.valkey.keys import CONFIG, lane_key, tag_of
+from flowfabric.backend.valkey.keys import CONFIG, guard_of, lane_key, tag_of
+from flowfabric.backend.valkey.library import INTERFACE
 from flowfabric.backend.valkey.packing import encode
 from flowfabric.backend.valkey.requests import Call
 from flowfabric.core.ids import PartitionCounts
@@ -58,7 +59,9 @@ class Hints:
 
     def _packed(self, key: str, hints: list[Hint]) -> bytes:
         now = self._clock() if self._clock else 0
-        return self._functions.packed("hint", key, encode(Call(now, tag_of(key), hints)))
+        packed = encode(Call(now, tag_of(key), hints))
+        name = f"ff{INTERFACE}_hint"
+        return libvalkey.pack_command(("FCALL", name, 2, key, guard_of(key), packed))
 
     def _look_at(self, answer: asyncio.Future[Any], key: str, hints: list[Hint]) -> None:
         if answer.cancelled():
@@ -110,15 +113,12 @@ class ClusterCalls(Calls):
         super().__init__(functions, counts, clock, searchable)
         self._hints = Hints(functions, clock)
 
-    def partition(self, key: str) -> str:
-        return tag_of(key)
-
     def index_partitions(self, partitions: Sequence[int]) -> Sequence[int]:
         return partitions
 
     def note(self, head: list[Any]) -> None:
         super().note(head)
-        if len(head) > HINTS and head[HINTS]:
+        if head[HINTS]:
             self._hints.send(head[HINTS])
 
     async def settled(self) -> None:

@@ -1,23 +1,25 @@
 """Claims in a cluster: hints say which partition has the best work of a lane; it is asked there."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from math import nextafter
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from flowfabric.backend.base import lane_topic
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Offer
 from flowfabric.backend.valkey.calls import Reply, read_answer
-from flowfabric.backend.valkey.claims import claim_answer, pack_claim
+from flowfabric.backend.valkey.claims import claim_answer, pack_claim, queues_of
 from flowfabric.backend.valkey.cluster.calls import ClusterCalls
 from flowfabric.backend.valkey.cluster.late_claims import LateClaims
-from flowfabric.backend.valkey.fan_out import Fetched, ask_reachable, fetch
-from flowfabric.backend.valkey.keys import key_of, lane_key, ready_key, tag_of
+from flowfabric.backend.valkey.cluster.notifier import ClusterNotifier
+from flowfabric.backend.valkey.fan_out import ask_reachable
+from flowfabric.backend.valkey.keys import key_of, lane_key, tag_of
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.packing import Args
-from flowfabric.backend.valkey.requests import PeekQueues
+from flowfabric.backend.valkey.requests import FindQueues, PeekQueues
+from flowfabric.core.queues import queue_filter
 from flowfabric.errors import ClusterFault, FlowFabricError, TransportError
 
 # Looks after the best partition alone: hints may be behind, work may be thinly spread.
@@ -40,16 +42,6 @@ _Place = tuple[float, str, str]
 Ids = tuple[str, str]
 
 
-class LaneNotifier(Protocol):
-    """What claims need of the topics of lanes."""
-
-    def notified(self, name: str) -> set[str]:
-        """Partitions that were notified and were not looked at since."""
-        ...
-
-    def notify(self, *topics: str) -> None: ...
-
-
 class _Share(msgspec.Struct, frozen=True):
     """What one partition is asked for."""
 
@@ -59,7 +51,7 @@ class _Share(msgspec.Struct, frozen=True):
 
 
 class SpreadClaims:
-    def __init__(self, calls: ClusterCalls, notifier: LaneNotifier) -> None:
+    def __init__(self, calls: ClusterCalls, notifier: ClusterNotifier) -> None:
         self._calls = calls
         self._notifier = notifier
         self._everywhere = [f"{{fp:{number}}}" for number in range(calls.counts.flow)]
@@ -75,31 +67,32 @@ class SpreadClaims:
         if late := self._late.take(request):
             return late
         ready = await asyncio.gather(*(self._heads(request, lane) for lane in request.lanes))
-        search = _Search(request, max((now for _, now in ready), default=0))
-        for lane, (heads, _) in zip(request.lanes, ready, strict=True):
+        search = _Search(request, max((one.now for one in ready), default=0))
+        search.by_name = any(one.by_name for one in ready)
+        for lane, (heads, *_) in zip(request.lanes, ready, strict=True):
             await self._look_in(lane, heads, search)
         if search.is_missed and not search.now:
             # Nobody has answered at all: servers are waited for as by any other call.
-            search.now = (await self._ready(request, request.lanes[0])).now
+            search.now = (await self._ready(request, request.lanes[0]))[0].now
         return ClaimAnswer(tuple(search.offers), search.more, search.now)
 
-    async def _heads(self, request: ClaimRequest, lane: str) -> tuple[Heads, int]:
+    async def _heads(self, request: ClaimRequest, lane: str) -> "_Hinted":
         topic = lane_topic(request.namespace, lane)
-        notified = self._notifier.notified(topic)
-        reply = await self._hints(request, lane)
-        if reply is None:
+        notified = self._notifier.notified(topic, queue_filter(request.sets, request.kinds))
+        hints = await self._hints(request, lane)
+        if hints is None:
             self._remind(topic)
-            return dict.fromkeys(self._everywhere, _UNKNOWN), 0
+            return _Hinted(dict.fromkeys(self._everywhere, _UNKNOWN), 0)
+        reply, by_name = hints
         heads: Heads = {}
-        for flat in reply.checked():
+        for flat in reply.head[1]:
             for name, rank in zip(flat[::2], map(float, flat[1::2]), strict=True):
-                tag = name.decode()
-                heads[tag] = min(rank, heads.get(tag, _UNKNOWN))
+                heads[name] = min(rank, heads.get(name, _UNKNOWN))
         for tag in notified:
             heads.setdefault(tag, _UNKNOWN)
-        return heads, reply.now
+        return _Hinted(heads, reply.now, by_name)
 
-    async def _hints(self, request: ClaimRequest, lane: str) -> Fetched | None:
+    async def _hints(self, request: ClaimRequest, lane: str) -> tuple[Reply, bool] | None:
         """None while they cannot be had."""
         tag = tag_of(lane_key(request.namespace, lane))
         if tag in self._away:
@@ -114,11 +107,22 @@ class SpreadClaims:
 
     async def _ready(
         self, request: ClaimRequest, lane: str, retry_s: float | None = None
-    ) -> Fetched:
+    ) -> tuple[Reply, bool]:
+        """Where hints say that there is work, and whether the queues were asked for by name, as
+        they are after too many of others."""
+        reply = await self._find(request, lane, retry_s, by_name=False)
+        is_flooded = reply.head[0]
+        if is_flooded:
+            reply = await self._find(request, lane, retry_s, by_name=True)
+        return reply, is_flooded
+
+    def _find(
+        self, request: ClaimRequest, lane: str, retry_s: float | None, *, by_name: bool
+    ) -> Awaitable[Reply]:
+        queues = queues_of(request, by_name=by_name)
+        asked = FindQueues(namespace=request.namespace, lane=lane, queues=queues)
         key = lane_key(request.namespace, lane)
-        ready = (ready_key(request.namespace, lane, req_set) for req_set in request.sets)
-        reads = [(("ZRANGE", one, "0", "-1", "WITHSCORES"), key) for one in ready]
-        return await fetch(self._calls, reads, retry_s)
+        return self._calls.run("ready", key, asked, retry_s=retry_s)
 
     async def _look_in(self, lane: str, heads: Heads, search: "_Search") -> None:
         self._leave_out_away(lane, heads, search)
@@ -128,11 +132,11 @@ class SpreadClaims:
                 break
             shares = await self._shares(lane, heads, search, round_number)
             answers = await asyncio.gather(
-                *(self._ask(search.request, lane, share) for share in shares),
+                *(self._ask(search, lane, share) for share in shares),
                 return_exceptions=True,
             )
             for share, answer in zip(shares, answers, strict=True):
-                found += self._heard(share, answer, lane, heads, search)
+                found += self._on_reply(share, answer, lane, heads, search)
         search.offers += sorted(found, key=lambda one: (one.record.rank, one.record.execution_id))
         search.more |= bool(heads)
 
@@ -165,6 +169,7 @@ class SpreadClaims:
         self, tags: Sequence[str], lane: str, search: "_Search"
     ) -> tuple[list[_Place], dict[str, TransportError]]:
         request = search.request
+        queues = queues_of(request, by_name=search.by_name)
         replies, faults = await ask_reachable(
             self._calls,
             "peek",
@@ -172,7 +177,7 @@ class SpreadClaims:
             lambda share: PeekQueues(
                 namespace=request.namespace,
                 lane=lane,
-                sets=request.sets,
+                queues=queues,
                 limit=len(search.ids),
                 tags=share,
             ),
@@ -181,12 +186,12 @@ class SpreadClaims:
             search.now = max(search.now, reply.now)
         return sorted(place for reply in replies for place in map(tuple, reply.head)), faults
 
-    def _heard(
+    def _on_reply(
         self, share: _Share, answer: Any, lane: str, heads: Heads, search: "_Search"
     ) -> Sequence[Offer]:
         """The offers of a partition; its head becomes what it is after them."""
         del heads[share.tag]
-        self._notifier.notified(lane_topic(search.request.namespace, lane)).discard(share.tag)
+        self._notifier.looked(lane_topic(search.request.namespace, lane), share.tag, search.takes)
         if isinstance(answer, TransportError):
             self._missed(share.tag, answer, lane, search)
             return ()
@@ -197,15 +202,15 @@ class SpreadClaims:
             raise claimed
         search.took(share, claimed)
         if not any(offer.disposition in _KEPT for offer in claimed.offers):
-            heads.update(_heads_in(reply, lane, search.request))
+            heads.update(_heads_in(reply, lane, search))
         return claimed.offers  # type: ignore[no-any-return]
 
     async def _ask(
-        self, request: ClaimRequest, lane: str, share: _Share
+        self, search: "_Search", lane: str, share: _Share
     ) -> tuple[Reply, ClaimAnswer | FlowFabricError]:
-        own = msgspec.structs.replace(request, lanes=(lane,), ids=share.ids)
+        own = msgspec.structs.replace(search.request, lanes=(lane,), ids=share.ids)
         args = Args()
-        packed = pack_claim(own, args, share.bound)
+        packed = pack_claim(own, args, share.bound, by_name=search.by_name)
 
         def late(raw: Any) -> None:
             self._keep_late(own, raw)
@@ -222,7 +227,8 @@ class SpreadClaims:
         answer = read_answer(request, reply.head[0], reply, claim_answer)
         if isinstance(answer, ClaimAnswer) and answer.offers:
             self._late.keep(request, answer)
-            self._notifier.notify(lane_topic(request.namespace, request.lanes[0]))
+            topic = lane_topic(request.namespace, request.lanes[0])
+            self._notifier.notify_next(queue_filter(request.sets, request.kinds), topic)
 
     def _leave_alone(self, tag: str, fault: TransportError) -> None:
         """A partition that is being moved, or all of a server that is away."""
@@ -261,11 +267,21 @@ class SpreadClaims:
             return tag
 
 
+class _Hinted(NamedTuple):
+    """What hints say of a lane, and whether its queues are to be asked for by name."""
+
+    heads: Heads
+    now: int
+    by_name: bool = False
+
+
 class _Search:
     """What a claim has found so far."""
 
     def __init__(self, request: ClaimRequest, now: int) -> None:
         self.request = request
+        self.takes = queue_filter(request.sets, request.kinds)
+        self.by_name = False
         self.ids = list(request.ids)
         self.offers: list[Offer] = []
         self.more = False
@@ -326,12 +342,13 @@ def _shares_of(best: Sequence[_Place], ids: list[Ids]) -> list[_Share]:
     ]
 
 
-def _heads_in(reply: Reply, lane: str, request: ClaimRequest) -> Heads:
+def _heads_in(reply: Reply, lane: str, search: _Search) -> Heads:
     heads: Heads = {}
+    here = (search.request.namespace, lane)
     for kind, tag, _, head, *queue in reply.hints:
         if kind != "q" or head == "":
             continue
         namespace, own_lane, req_set = queue
-        if (namespace, own_lane) == (request.namespace, lane) and req_set in request.sets:
+        if (namespace, own_lane) == here and search.takes.takes(req_set):
             heads[tag] = min(float(head), heads.get(tag, _UNKNOWN))
     return heads

@@ -11,28 +11,32 @@ from typing import Any, Final
 
 import libvalkey
 
-from flowfabric.backend.base import StoreCounters
-from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
+from flowfabric.backend.base import QUEUE, StoreCounters
+from flowfabric.backend.notifier import LocalNotifier
+from flowfabric.backend.supervision import supervise
 from flowfabric.backend.valkey.cluster.topology import Cluster
 from flowfabric.backend.valkey.keys import CHANNEL, key_of
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.notifier import RECONNECT_S
 from flowfabric.core.ids import PartitionCounts
+from flowfabric.core.queues import QueueFilter
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.backend.valkey")
-_LANE: Final = "lane:"
+# How many queues of a partition are remembered that nobody has looked at; of more the hints tell.
+_MOST_QUEUES: Final = 100
 
 
-class ClusterNotifier:
+class ClusterNotifier(LocalNotifier):
     """Notifications from every process that uses the cluster. Use from one event loop."""
 
     def __init__(self, cluster: Cluster, counts: PartitionCounts, counters: StoreCounters) -> None:
+        super().__init__()
         self._cluster = cluster
         self._counters = counters
         self._tags = ("{cfg}", *(f"{{fp:{number}}}" for number in range(counts.flow)))
-        self._local = LocalNotifier()
-        self._notified: dict[str, set[str]] = {}
+        # By lane and partition, the queues.
+        self._notified: dict[str, dict[str, set[str]]] = {}
         self._keepers: dict[Node, asyncio.Task[None]] = {}
         self._is_started = False
         # Servers whose answer to all subscriptions so far was no refusal.
@@ -45,27 +49,22 @@ class ClusterNotifier:
         self._is_started = True
         self._follow()
 
-    def subscribe(self, *topics: str) -> LocalSubscription:
-        return self._local.subscribe(*topics)
-
-    def notify(self, *topics: str) -> None:
-        """Notify in this process; changes of the store notify by themselves."""
-        self._local.notify(*topics)
-
-    def mark(self, *topics: str) -> None:
+    def mark(self, *topics: str, takes: QueueFilter | None = None) -> None:
         """One look at a cluster need not have seen all of it."""
 
     @property
     def is_disconnected(self) -> bool:
         return not self._subscribed.issuperset(self._keepers)
 
-    def notify_all(self) -> None:
-        self._local.notify_all()
+    def notified(self, topic: str, takes: QueueFilter) -> list[str]:
+        """The partitions that announced work of such queues while somebody was subscribed, since
+        somebody who takes it has looked there."""
+        notified = self._notified.get(topic, {})
+        return [tag for tag, queues in notified.items() if any(map(takes.takes, queues))]
 
-    def notified(self, topic: str) -> set[str]:
-        """The partitions notified while somebody was subscribed; whoever looks there takes them
-        out."""
-        return self._notified.get(topic, set())
+    def looked(self, topic: str, tag: str, takes: QueueFilter) -> None:
+        queues = self._notified.get(topic, {}).get(tag, set())
+        queues.difference_update([queue for queue in queues if takes.takes(queue)])
 
     async def close(self) -> None:
         self._is_started = False
@@ -82,7 +81,9 @@ class ClusterNotifier:
             keeper.cancel()
         is_again = bool(self._keepers)
         self._keepers = {
-            node: asyncio.ensure_future(self._keep(node, is_again))
+            node: asyncio.ensure_future(
+                supervise(f"notifications of {node.name}", partial(self._keep, node, is_again))
+            )
             for node in self._cluster.primaries()
         }
 
@@ -101,7 +102,7 @@ class ClusterNotifier:
                 connection = await node.connect(partial(self._on_push, node))
             except FlowFabricError as fault:
                 _log.info("notifications: %s; trying again", fault)
-                self._cluster.doubt()
+                self._cluster.schedule_refresh()
                 await asyncio.sleep(RECONNECT_S)
                 continue
             self._counters.reconnects += is_again
@@ -111,7 +112,10 @@ class ClusterNotifier:
                 if not channels:
                     self._subscribed.add(node)
                 words = [("SSUBSCRIBE", f"{CHANNEL}{tag}") for tag in channels]
-                connection.write(b"".join(map(libvalkey.pack_command, words)))
+                subscribe = b"".join(map(libvalkey.pack_command, words))
+                while node not in self._subscribed and connection.is_open:
+                    connection.write(subscribe)
+                    await asyncio.wait((connection.closed,), timeout=RECONNECT_S)
                 await asyncio.shield(connection.closed)
             finally:
                 self._subscribed.discard(node)
@@ -123,14 +127,14 @@ class ClusterNotifier:
             self._refuse(node, push)
         elif isinstance(push, libvalkey.ReplyError) or push[0] == b"sunsubscribe":
             # A slot is not, or no longer, where we thought it was.
-            self._cluster.doubt()
+            self._cluster.schedule_refresh()
         elif push[0] == b"smessage":
             self._receive(push[1].decode().removeprefix(CHANNEL), push[2].decode())
         elif push[0] == b"ssubscribe":
             # Nobody received what was published before.
             self._subscribed.add(node)
             self._refused.discard(node)
-            self._local.notify_all()
+            self.notify_all()
 
     def _refuse(self, node: Node, fault: libvalkey.ReplyError) -> None:
         """Say once that waiting claims poll: the right is given by somebody who reads it."""
@@ -140,7 +144,10 @@ class ClusterNotifier:
             self._refused.add(node)
 
     def _receive(self, tag: str, topics: str) -> None:
-        for topic in topics.split("\n"):
-            if topic.startswith(_LANE) and self._local.has_subscriber(topic):
-                self._notified.setdefault(topic, set()).add(tag)
-            self._local.notify(topic)
+        for notice in topics.split("\n"):
+            topic, _, queue = notice.partition(QUEUE)
+            if queue and self.has_subscriber(topic):
+                queues = self._notified.setdefault(topic, {}).setdefault(tag, set())
+                if len(queues) < _MOST_QUEUES:
+                    queues.add(queue)
+            self.notify(notice)

@@ -5,11 +5,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import libvalkey
-
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.valkey.connection import Login
-from flowfabric.backend.valkey.faults import Redirect, fault_of
+from flowfabric.backend.valkey.faults import Redirect
 from flowfabric.backend.valkey.keys import SLOTS, slot_of
 from flowfabric.backend.valkey.node import Node
 from flowfabric.errors import ClusterFault, FlowFabricError, TransportError
@@ -31,7 +29,7 @@ class Cluster:
 
     def __init__(self, seed: Node) -> None:
         self._seed = seed
-        seed.on_silence = self.doubt
+        seed.on_silence = self.schedule_refresh
         self._nodes: dict[_Address, Node] = {(seed.host, seed.port): seed}
         self._slots: list[Node | None] = [None] * SLOTS
         self._refreshing = SingleFlight("refreshing the map of slots", self._refresh)
@@ -42,7 +40,7 @@ class Cluster:
         return self._seed.login
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Be told when slots have moved."""
+        """Call back when slots have moved."""
         self._watchers.append(changed)
 
     async def open(self) -> None:
@@ -67,14 +65,14 @@ class Cluster:
     async def refresh(self) -> None:
         await self._refreshing.get()
 
-    def doubt(self) -> None:
+    def schedule_refresh(self) -> None:
         _ = self._refreshing.start()
 
     def redirected(self, asked: Node, redirect: Redirect) -> Node:
         node = self._node((redirect.host or asked.host, redirect.port))
         if redirect.is_lasting and self._slots[redirect.slot] is not node:
             self._slots[redirect.slot] = node
-            self._tell()
+            self._notify()
         return node
 
     async def close(self) -> None:
@@ -92,7 +90,7 @@ class Cluster:
             return
         self._slots = slots
         await self._forget_others()
-        self._tell()
+        self._notify()
 
     async def _best_map(self) -> list[_Range]:
         """The first answer with all slots of any server we know of, or else that with most of them:
@@ -122,7 +120,7 @@ class Cluster:
         node = self._nodes.get(address)
         if node is None:
             node = self._nodes[address] = Node(*address, self.login)
-            node.on_silence = self.doubt
+            node.on_silence = self.schedule_refresh
         return node
 
     async def _forget_others(self) -> None:
@@ -134,7 +132,7 @@ class Cluster:
                     del self._nodes[address]
                 await node.close()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for changed in self._watchers:
             changed()
 
@@ -144,9 +142,7 @@ def _size(ranges: list[_Range]) -> int:
 
 
 async def _map_of(node: Node) -> list[_Range]:
-    answer = await node.run("CLUSTER", "SLOTS")
-    if isinstance(answer, libvalkey.ReplyError):
-        raise fault_of(answer)
+    answer = await node.command("CLUSTER", "SLOTS")
     if not answer:
         raise ClusterFault(f"valkey: {node.host}:{node.port} knows of no slots")
     return [_range_of(one, node) for one in answer]

@@ -1,5 +1,5 @@
 -- ff1_append: frames of an attempt's stream, under the fence of its lease holder.
--- request: {@append, ...}. Modes: 1 durable, 2 summary, 3 best effort
+-- request: {@append_frames, ...}. Modes: 1 durable, 2 summary, 3 best effort
 -- answers: {'appended', ids, frame count, retained, summary version, replayed},
 --   {'refused', row, static, summary version, places of frames seen before}, {'too large'}
 --
@@ -37,7 +37,7 @@ function ff.holds(r, lease_id, epoch, attempt_id, now)
 end
 
 local function takes_frames(r, item, now)
-  if not ff.holds(r, item[@append.lease_id], item[@append.lease_epoch], item[@append.attempt_id], now) or r[@attempt_index] ~= item[@append.attempt_index] then return false end
+  if not ff.holds(r, item[@append_frames.lease_id], item[@append_frames.lease_epoch], item[@append_frames.attempt_id], now) or r[@attempt_index] ~= item[@append_frames.attempt_index] then return false end
   local attempt = ff.attempt_of(r)
   return attempt and attempt[@a.closed_at] == 0
 end
@@ -46,7 +46,7 @@ local function is_too_large(c, frames, summary)
   for i = 3, #frames, 3 do
     if frames[i] > $streams.MAX_FRAME_BYTES then return true end
   end
-  return summary and #c.args[summary[@summary.body_argument]] > $merge_patch.MAX_DOCUMENT_BYTES
+  return summary and #c.args[summary[@put_summary.body_argument]] > $merge_patch.MAX_DOCUMENT_BYTES
 end
 
 -- The id a frame with this writer's number was given; nil when there is none.
@@ -55,10 +55,10 @@ local function earlier_id(to, number)
   local known = call('HGET', to.meter, 'n' .. number % $streams.NUMBERS_KEPT)
   if not known then return nil end
   local blank = find(known, ' ', 1, true)
-  local told = tonumber(sub(known, 1, blank - 1))
+  local last = tonumber(sub(known, 1, blank - 1))
   -- Writers count up: a slot that holds a lower number is free for this one.
-  if told < number then return nil end
-  return told == number and sub(known, blank + 1) or $streams.FORGOTTEN
+  if last < number then return nil end
+  return last == number and sub(known, blank + 1) or $streams.FORGOTTEN
 end
 
 -- Per frame the id of one that was there before, and how many were.
@@ -83,7 +83,7 @@ local function follows(meter, summary, frames, earlier)
       if number > 0 then numbers[number] = true end
     end
   end
-  return summary[@summary.expected_version] == meter[@m.summary_version] and summary[@summary.patches] == new
+  return summary[@put_summary.expected_version] == meter[@m.summary_version] and summary[@put_summary.patches] == new
 end
 
 local function put_frame(to, ms, id, mode, body, version)
@@ -107,7 +107,7 @@ end
 
 -- Append what is new; the ids of all frames of the item.
 local function put_frames(c, to, meter, item, earlier)
-  local frames, ids, numbered, version = item[@append.frames], {}, {}, meter[@m.summary_version]
+  local frames, ids, numbered, version = item[@append_frames.frames], {}, {}, meter[@m.summary_version]
   -- Ids go up even when the clock does not.
   local ms, seq = to.now, 0
   if ms <= meter[@m.last_ms] then ms, seq = meter[@m.last_ms], meter[@m.last_seq] + 1 end
@@ -117,8 +117,8 @@ local function put_frames(c, to, meter, item, earlier)
     if not id then
       id = ms .. '-' .. seq
       if mode == SUMMARY then version = version + 1 end
-      local shown = mode == SUMMARY and item[@append.summary] and version or 0
-      put_frame(to, ms, id, mode, c.args[item[@append.first_argument] + place - 1], shown)
+      local frame_version = mode == SUMMARY and item[@append_frames.summary] and version or 0
+      put_frame(to, ms, id, mode, c.args[item[@append_frames.first_argument] + place - 1], frame_version)
       count_frame(meter, mode, frames[3 * place], ms, seq)
       seq = seq + 1
       if number > 0 then
@@ -132,12 +132,12 @@ local function put_frames(c, to, meter, item, earlier)
 end
 
 local function put_summary(c, to, meter, summary)
-  meter[@m.summary_version] = summary[@summary.expected_version] + summary[@summary.patches]
+  meter[@m.summary_version] = summary[@put_summary.expected_version] + summary[@put_summary.patches]
   if meter[@m.summary_since] == 0 then meter[@m.summary_since] = to.now end
-  call('HSET', to.meter, 'd', c.args[summary[@summary.body_argument]], 'k', summary[@summary.kind], 'u', to.now)
+  call('HSET', to.meter, 'd', c.args[summary[@put_summary.body_argument]], 'k', summary[@put_summary.kind], 'u', to.now)
 end
 
--- Keep the newest of one mode. An approximate trim waits until it is worth the while.
+-- Keep the newest of one mode. An approximate trim waits until enough frames are surplus.
 local function trim(to, meter, mode, length, exact)
   local slack = exact and 0 or floor(length / $streams.TRIM_SLACK)
   if meter[RETAINED + mode] - length <= slack then return end
@@ -154,8 +154,8 @@ local function drop_frames(to, meter)
   meter[@m.expires_at] = 0
 end
 
--- Only a stream that never held anything else lets its short-lived frames end. The server frees
--- them too, unless a test's clock says when.
+-- Short-lived frames end only in a stream that never had any others. The server frees
+-- them, too, unless a test's clock says when.
 local function set_end(to, meter, expire_ms)
   if meter[@m.has_durable] == 1 then
     if meter[@m.expires_at] > 0 then
@@ -185,7 +185,7 @@ local function refused(c, id, row, meter, places)
 end
 
 local function append(c, item)
-  local id, attempt, frames, summary = item[@append.id], item[@append.attempt_index], item[@append.frames], item[@append.summary]
+  local id, attempt, frames, summary = item[@append_frames.id], item[@append_frames.attempt_index], item[@append_frames.frames], item[@append_frames.summary]
   local to = { meter = ff.meter_key(id, attempt), frames = ff.frames_key(id, attempt), now = c.now }
   local r, row = ff.load(id)
   local meter = meter_at(to.meter)
@@ -199,10 +199,10 @@ local function append(c, item)
   if is_expired(meter, c.now) then drop_frames(to, meter) end
   local ids = put_frames(c, to, meter, item, earlier)
   if summary then put_summary(c, to, meter, summary) end
-  set_end(to, meter, item[@append.expire_ms])
-  for i = 1, #item[@append.trims], 3 do trim(to, meter, item[@append.trims][i], item[@append.trims][i + 1], item[@append.trims][i + 2]) end
+  set_end(to, meter, item[@append_frames.expire_ms])
+  for i = 1, #item[@append_frames.trims], 3 do trim(to, meter, item[@append_frames.trims][i], item[@append_frames.trims][i + 1], item[@append_frames.trims][i + 2]) end
   call('HSET', to.meter, 'm', pack(meter))
-  ff.ring_stream(c, id, attempt)
+  ff.notify_stream(c, id, attempt)
   return appended(meter, ids, false)
 end
 

@@ -4,7 +4,7 @@
 -- answers, of the first plans only if they took long: {{'applied', state, version, wake_at, gated, was,
 --   replayed, more, row, static}, or {'refused', row, static}, ...}, claim answer; row and static are
 --   numbers of raw elements, 0 when there is none. The version alone stands for a plan that moved an active
---   record as it said, with nothing else to tell.
+--   record as it said, with nothing else to answer.
 
 local function put_documents(c, id, documents)
   local name = ff.documents(id)
@@ -72,7 +72,7 @@ end
 -- mirrors core.states.is_move
 function ff.bad_move(plan, r)
   local state = r[@state]
-  local target, moves = ff.studied(plan).aim or state, MOVES[plan[@p.rule]]
+  local target, moves = ff.prepared(plan).aim or state, MOVES[plan[@p.rule]]
   moves = moves and moves[state]
   return not (moves and moves[target]) and target, target
 end
@@ -81,7 +81,7 @@ end
 -- mirrors core.apply.apply, core.transition.is_repeat
 local function decide(c, id, plan, row, values, at)
   local before, op = ff.decode(row), plan[@p.op]
-  -- A flow's member is alike no other.
+  -- No other record has the shape of a flow's member.
   if before[@flow_id] ~= '' then c.trace = nil end
   if op and before[@op_id] == op then return replayed(c, id, plan, before, row) end
   if not ff.fits(plan, before, c.now) or not ff.graph_fits(c, ff.tag_of(id), plan, before) then
@@ -89,7 +89,7 @@ local function decide(c, id, plan, row, values, at)
   end
   local is_bad, target = ff.bad_move(plan, before)
   if is_bad then return { 'no move', plan[@p.rule], before[@state], target } end
-  if before[@flow_id] ~= '' and not plan[@p.unsettled] then ff.foresee(c, ff.tag_of(id), id, before, target) end
+  if before[@flow_id] ~= '' and not plan[@p.unsettled] then ff.preflight(c, ff.tag_of(id), id, before, target) end
   local after, written = ff.perform(c, id, before, plan, blob_fields(c, id, values[at + @own.result_argument], values[at + @own.input_argument]))
   if plan[@p.documents] then put_documents(c, id, plan[@p.documents]) end
   if plan[@p.drop_journal] then call('DEL', ff.journal(id)) end
@@ -98,7 +98,7 @@ local function decide(c, id, plan, row, values, at)
   return applied(c, id, plan, after, written, before[@state], false, more), after
 end
 
--- Apply a plan and trace it for records that are alike.
+-- Apply a plan and trace it for records of the same shape.
 local function decide_first(c, id, plan, row, rest, values, at)
   ff.begin_trace(c)
   local answer, after = decide(c, id, plan, row, values, at)
@@ -115,7 +115,7 @@ end
 local function known_to_fit(c, index_tag, shape, rest, attempt_id, lease_id, op_id, values, at)
   local change = ff.known_change(shape.changes, index_tag, rest)
   if change and lease_id == values[at + @own.lease_id] and change.epoch == values[at + @own.lease_epoch] and attempt_id == values[at + @own.attempt_id]
-    and (values[at + @own.op] == '' or op_id ~= values[at + @own.op]) and ff.is_told(c, index_tag, change) then
+    and (values[at + @own.op] == '' or op_id ~= values[at + @own.op]) and ff.may_emit_again(c, index_tag, change) then
     return change
   end
 end

@@ -1,9 +1,9 @@
--- The budgets of a call: whole chains, rid of the holds that have ended, written once at its end.
+-- The budgets of a call: whole chains, without the reservations that have ended, written once at its end.
 --
 -- keys    ff:b:T:<budget>          string  packed budget
 --         ff:v:T:budget_timers     zset    budgets by the instant their timer is due
---         ff:bh:T:<budget>         hash    reservation -> packed {root, amounts, until, execution, state}
---         ff:be:T:<root>           zset    "<budget><reservation>" of a tree's holds by their end
+--         ff:br:T:<budget>         hash    reservation -> packed {root, amounts, until, execution, state}
+--         ff:be:T:<root>           zset    "<budget><reservation>" of a tree's reservations by their end
 --         ff:bl:T:<execution>      hash    budget -> packed ledger {{budget, reset count, amounts}, ...}
 --         ff:bk:T:<budget>:<key>   string  until when a repeat is recognised
 --         ff:ba:T:<budget>         zset    executions created under a budget, by id
@@ -17,8 +17,8 @@ function ff.open_budgets(c, tag)
 end
 
 local function due_of(budget)
-  local reset, holds = budget[@b.next_reset_at], budget[@b.holds_end_at]
-  if reset == 0 or (holds > 0 and holds < reset) then return holds end
+  local reset, first_end = budget[@b.next_reset_at], budget[@b.reservations_end_at]
+  if reset == 0 or (first_end > 0 and first_end < reset) then return first_end end
   return reset
 end
 
@@ -29,7 +29,7 @@ function ff.level(state, id)
   local body = call('GET', $key.budget .. state.tag .. ':' .. id)
   if not body then return nil end
   local readable, budget = pcall(unpack_message, body)
-  if not readable or type(budget) ~= 'table' or #budget < @b.holds_end_at then
+  if not readable or type(budget) ~= 'table' or #budget < @b.names then
     return nil, { 'unreadable', 'budget', id }
   end
   level = { id = id, budget = budget, due = due_of(budget) }
@@ -62,9 +62,9 @@ function ff.touch(state, level)
   state.touched[level.id] = level
 end
 
--- Give back what was set aside; a dimension of which nothing is held is not listed.
--- mirrors core.limits.budgets.unhold
-function ff.unhold(state, chain, amounts)
+-- Give back what was set aside; a dimension of which nothing is left is not listed.
+-- mirrors core.limits.budgets.free
+function ff.free(state, chain, amounts)
   for i = 1, #chain do
     local reserved = chain[i].budget[@b.reserved]
     for name, amount in pairs(amounts) do
@@ -75,40 +75,40 @@ function ff.unhold(state, chain, amounts)
   end
 end
 
-local function ended_holds(state, ends)
+local function ended_reservations(state, ends)
   local members = call('ZRANGEBYSCORE', ends, '-inf', state.now, 'LIMIT', 0, $gates.MOST_ENDED)
-  local holds = {}
+  local reservations = {}
   for i = 1, #members do
     local owner, name = sub(members[i], 1, $ids.UUID_LENGTH), sub(members[i], $ids.UUID_LENGTH + 1)
-    local hold = unpack_message(call('HGET', $key.holds .. state.tag .. ':' .. owner, name))
-    local chain = hold[5] == $hold.open and ff.chain(state, owner)
+    local reservation = unpack_message(call('HGET', $key.reservations .. state.tag .. ':' .. owner, name))
+    local chain = reservation[5] == $reservation.open and ff.chain(state, owner)
     if chain == nil then return {} end
-    holds[i] = { owner = owner, name = name, amounts = hold[2], chain = chain }
+    reservations[i] = { owner = owner, name = name, amounts = reservation[2], chain = chain }
   end
-  return holds
+  return reservations
 end
 
--- Forget a hold of a budget, which stands in the order of its tree.
-function ff.drop_hold(tag, root, owner, name)
-  call('HDEL', $key.holds .. tag .. ':' .. owner, name)
-  call('ZREM', $key.hold_ends .. tag .. ':' .. root, owner .. name)
+-- Forget a reservation of a budget, which stands in the order of its tree.
+function ff.drop_reservation(tag, root, owner, name)
+  call('HDEL', $key.reservations .. tag .. ':' .. owner, name)
+  call('ZREM', $key.reservation_ends .. tag .. ':' .. root, owner .. name)
 end
 
--- Drop the ended holds of a budget's tree, once per call. Where a chain cannot be read none is
+-- Drop the ended reservations of a budget's tree, once per call. Where a chain cannot be read none is
 -- dropped: the item that needs it meets the same error.
-function ff.trim_holds(state, id)
+function ff.trim_reservations(state, id)
   local chain = ff.chain(state, id)
   local root = chain and chain[#chain]
   if not root or state.trimmed[root.id] then return end
   state.trimmed[root.id] = true
-  local first_end = root.budget[@b.holds_end_at]
+  local first_end = root.budget[@b.reservations_end_at]
   if first_end == 0 or first_end > state.now then return end
-  local ends = $key.hold_ends .. state.tag .. ':' .. root.id
-  local holds = ended_holds(state, ends)
-  for i = 1, #holds do
-    local hold = holds[i]
-    if hold.chain then ff.unhold(state, hold.chain, hold.amounts) end
-    ff.drop_hold(state.tag, root.id, hold.owner, hold.name)
+  local ends = $key.reservation_ends .. state.tag .. ':' .. root.id
+  local reservations = ended_reservations(state, ends)
+  for i = 1, #reservations do
+    local reservation = reservations[i]
+    if reservation.chain then ff.free(state, reservation.chain, reservation.amounts) end
+    ff.drop_reservation(state.tag, root.id, reservation.owner, reservation.name)
   end
 end
 
@@ -145,8 +145,8 @@ function ff.unknown_dimension(level, amounts)
   end
 end
 
--- The first level that cannot take this much more, and the breach. What a hold has set aside is no
--- more: it frees as much as it holds, and within that nothing is refused.
+-- The first level that cannot take this much more, and the breach. `held` is what a reservation has set aside for it
+-- already: within that nothing is refused.
 -- mirrors core.limits.budgets.refusal
 function ff.refusal(chain, amounts, held)
   for i = 1, #chain do
@@ -202,14 +202,14 @@ end
 
 -- The best waiters of every level that is open now, MOST_ADMISSIBLE of them together.
 function ff.admissible_at_budgets(state, levels)
-  local told = {}
+  local admissible = {}
   for i = 1, #levels do
-    local room = $gates.MOST_ADMISSIBLE - #told / 2
+    local room = $gates.MOST_ADMISSIBLE - #admissible / 2
     if room > 0 and not ff.closed(levels[i]) then
       local limit = $gates.BUDGET .. levels[i].id
       local chosen = ff.first_waiters(state.tag, limit, room)
-      ff.tell_waiters(state.tag, limit, chosen, state.now, told)
+      ff.take_waiters(state.tag, limit, chosen, state.now, admissible)
     end
   end
-  return told
+  return admissible
 end

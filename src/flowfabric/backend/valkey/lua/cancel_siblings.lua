@@ -9,12 +9,6 @@ local function is_needed(c, edge)
   return group and group[@g.state] == $group.pending and group[@g.round] == edge[@e.round]
 end
 
-local function cancel_template(c, reason)
-  c.cancel_templates = c.cancel_templates or {}
-  c.cancel_templates[reason] = c.cancel_templates[reason] or ff.filled(CANCEL_SIBLING, reason)
-  return c.cancel_templates[reason]
-end
-
 -- Cancel one sibling unless somebody needs it; how far its edges were looked at when the step became
 -- full before that was known.
 -- mirrors core.settle._Walk._cancel_source, core.settle._Walk._count_missed
@@ -38,13 +32,12 @@ local function cancel_source(c, w, edge, reason, within)
     if #ids < $settle.PAGE then break end
     if w.looks <= 0 then return after end
   end
-  w.ended[id] = ff.write_member(c, w, id, row, source, cancel_template(c, reason))
+  ff.follow(c, w, id, ff.write_member(c, w, id, row, source, ff.reasoned(c, CANCEL_SIBLING, reason)))
   ff.count_sibling(c, reason)
-  w.fresh[#w.fresh + 1] = ff.work_of($work.settle, id)
   return nil
 end
 
--- Cut the sources of the first group that wants it.
+-- Cancel the sources of the first group that wants that.
 -- mirrors core.settle._Walk._cancel_next
 function ff.cancel_next(c, w)
   local work = table.remove(w.cancels, 1)
@@ -56,10 +49,10 @@ function ff.cancel_next(c, w)
     w.edges = w.edges - 1
     local looked = cancel_source(c, w, edges[i], work[@u.reason], within)
     if looked then
-      table.insert(w.cancels, 1, ff.gone_on(work, after, looked))
+      table.insert(w.cancels, 1, ff.continued(work, after, looked))
       return
     end
     after, within = ids[i], ''
   end
-  if #ids > 0 and after ~= ids[#ids] then table.insert(w.cancels, 1, ff.gone_on(work, after, '')) end
+  if #ids > 0 and after ~= ids[#ids] then table.insert(w.cancels, 1, ff.continued(work, after, '')) end
 end

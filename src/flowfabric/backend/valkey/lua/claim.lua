@@ -1,22 +1,20 @@
 -- ff1_claim: the best waiting records of some lanes, leased or reserved in the same step.
--- request: {@claim, ...}; an @order is packed in an argument of its own
--- answers: {offers, more}; an offer is {disposition, row, static, input, deferred, journal length,
+-- request: {@claim, ...}; an @claim_order is packed in an argument of its own
+-- answers: {offers, more, whether too many queues of others were passed over}; an offer is {disposition, row, static, input, deferred, journal length,
 --   suspension id, suspension, upstreams}, where row, static, input and suspension are numbers of
---   raw elements, 0 when there is none. A lease with nothing else to tell is the number of its row, the static
+--   raw elements, 0 when there is none. A lease with nothing else to answer is the number of its row, the static
 --   text and the input being the next two elements; of a record without input the negative number.
 --
 -- ff1_lease: named records.
--- request: {@named, ...}
+-- request: {@named_claim, ...}
 -- answers: an offer, or {'refused', row, static}
-
-local HINTS = 16
 
 local function order_before(rank, id, other_rank, other_id)
   if rank ~= other_rank then return rank < other_rank end
   return id < other_id
 end
 
--- The best record left in a queue. A page holds about as much as all claims of the call may take.
+-- The best record left in a queue. A page holds about as much as all claims of the call may take of it.
 local function head(c, queue)
   while not queue.id do
     local member = queue.page[queue.at]
@@ -26,7 +24,8 @@ local function head(c, queue)
     elseif queue.is_done then
       return nil
     else
-      local size = c.wanted < $lease.QUEUE_PAGE and c.wanted or $lease.QUEUE_PAGE
+      local size = math.ceil(c.wanted / c.opened)
+      if size > $lease.QUEUE_PAGE then size = $lease.QUEUE_PAGE end
       ff.write_views(c)
       -- One that was damaged has nothing, and keeps nobody from the others.
       local ok, page = pcall(call, 'ZRANGE', queue.key, queue.kept, queue.kept + size, 'WITHSCORES')
@@ -58,15 +57,18 @@ local function stand(c, open, queue)
   queues[at + 1] = queue
 end
 
--- Read a queue in its order: what was shown once in a call is not shown again.
+-- Read a queue in its order: what was found once in a call is not found again.
 local function open_queue(c, open, queue)
-  if queue.is_read then return end
-  queue.is_read, queue.open, queue.page, queue.at, queue.kept = true, open, {}, 1, 0
+  if open.opened[queue] then return end
+  open.opened[queue] = true
+  if not queue.is_read then
+    queue.is_read, queue.page, queue.at, queue.kept, c.opened = true, {}, 1, 0, c.opened + 1
+  end
   stand(c, open, queue)
 end
 
-local function is_of(r, namespace, lane, req_set)
-  return r[@lane] == lane and r[@req_set] == req_set and r[@namespace] == namespace
+local function is_of(r, open)
+  return r[@lane] == open.lane and r[@namespace] == open.namespace and ff.takes(open.taken, r[@req_set])
 end
 
 local function is_before(one, other)
@@ -78,98 +80,62 @@ local function open_held(c, open)
   local found, page = {}, {}
   for id, held in pairs(ff.held) do
     local r = held.after
-    if is_of(r, open.namespace, open.lane, open.req_set) then found[#found + 1] = { id, r[@rank] } end
+    if is_of(r, open) then found[#found + 1] = { id, r[@rank] } end
   end
   if not found[1] then return end
   sort(found, is_before)
   for i = 1, #found do page[2 * i - 1], page[2 * i] = found[i][1], found[i][2] end
-  stand(c, open, { tag = c.index_tag or c.cluster, page = page, at = 1, kept = 0, is_done = true })
+  stand(c, open, { tag = open.tag, page = page, at = 1, kept = 0, is_done = true })
 end
 
--- The queues of one lane and set: those that the call itself has put something into, and those of the
--- partitions that hints name, the lowest first.
-local function open_lane(c, namespace, lane, req_set)
-  local key = ff.ready(namespace, lane, req_set)
-  local open = c.lanes[key]
-  if open then return open end
-  open = { key = key, namespace = namespace, lane = lane, req_set = req_set, queues = {}, hints = {}, at = 1 }
-  c.lanes[key] = open
-  open_held(c, open)
-  if c.cluster then
-    open.hints, open.is_done, open.next = { c.cluster, '-inf' }, true, 2
-    return open
-  end
-  open.next = 0
-  for _, queue in pairs(c.queues) do
-    if queue.lane == lane and queue.req_set == req_set and queue.namespace == namespace then
-      open_queue(c, open, queue)
+-- What claims that take the same queues see of a lane: the queues that the call itself has put something into,
+-- and those that are listed, the best first.
+local function open_lane(c, order, at)
+  local namespace, lane, taken = order[@claim_order.namespace], order[@claim_order.lanes][at], order[@claim_order.queues]
+  local tag = c.index_tag or c.cluster
+  local listed = ff.lane_queues(tag, namespace, lane)
+  for i = 1, #c.lanes do
+    local open, own = c.lanes[i], c.lanes[i].taken
+    if open.listed == listed and own[@queues.sets] == taken[@queues.sets] and own[@queues.kinds] == taken[@queues.kinds]
+      and not own[@queues.names] == not taken[@queues.names] then
+      return open
     end
   end
+  local open = { listed = listed, tag = tag, namespace = namespace, lane = lane, taken = taken, queues = {}, opened = {} }
+  c.lanes[#c.lanes + 1] = open
+  open_held(c, open)
+  for _, queue in pairs(c.queues) do
+    if queue.lane == lane and queue.namespace == namespace and ff.takes(taken, queue.req_set) then open_queue(c, open, queue) end
+  end
+  open.walk = ff.walk_queues(listed, taken)
   return open
 end
 
--- The bound of the next partition that was not opened yet, nil when there is none.
-local function next_bound(open)
-  if not open.hints[open.at] and not open.is_done then
-    open.hints = call('ZRANGE', open.key, open.next, open.next + HINTS - 1, 'WITHSCORES')
-    open.at, open.next = 1, open.next + HINTS
-    open.is_done = #open.hints < 2 * HINTS
-  end
-  local bound = open.hints[open.at + 1]
-  return bound and (bound == '-inf' and -1e300 or tonumber(bound))
-end
-
-local function open_next(c, open)
-  local queue = ff.queue_of(c, open.hints[open.at], open.namespace, open.lane, open.req_set)
-  open.at = open.at + 2
-  queue.is_hinted = true
-  open_queue(c, open, queue)
-end
-
--- Whether the hints were read to the end and none of them names this queue.
-function ff.is_unhinted(queue)
-  local open = queue.open
-  return open and open.is_done and not open.hints[open.at] and not queue.is_hinted
-end
-
--- The queue with the best record of a lane and set, and the bound of those that were not opened. Only the
--- last one may have got another best record since it was put in its place.
-local function first_queue(c, open)
+-- Of a lane that claims of other workers have taken from since, the queues are put in their order anew.
+local function stand_again(c, open)
   local queues = open.queues
+  open.queues = {}
+  for i = 1, #queues do stand(c, open, queues[i]) end
+end
+
+-- The best queue of those a lane's claims take, and a rank that nothing else is below. Only the last one may have
+-- got another best record since it was put in its place.
+local function best_queue(c, order, at)
+  local open = open_lane(c, order, at)
+  if c.lane ~= open then stand_again(c, open) end
+  c.lane = open
+  local queues, walk = open.queues, open.walk
   local last = queues[#queues]
   if last then
     queues[#queues] = nil
     stand(c, open, last)
   end
-  local bound = next_bound(open)
-  while bound and (not queues[1] or bound <= queues[#queues].best) do
-    open_next(c, open)
-    bound = next_bound(open)
+  while walk.name and (not queues[1] or walk.rank <= queues[#queues].best) do
+    open_queue(c, open, ff.queue_of(c, open.tag, open.namespace, open.lane, walk.name))
+    ff.next_queue(walk)
   end
-  return queues[#queues], bound
-end
-
--- The queue with the best record of a lane among these sets, and a rank that nothing else is below.
-local function best_queue(c, namespace, lane, sets)
-  local best
-  local rival = 1e300
-  local function beware(rank)
-    if rank and rank < rival then rival = rank end
-  end
-  for i = 1, #sets do
-    local open = open_lane(c, namespace, lane, sets[i])
-    local queue, bound = first_queue(c, open)
-    local second = open.queues[#open.queues - 1]
-    beware(bound)
-    beware(second and second.best)
-    if best and (not queue or order_before(best.best, best.id, queue.best, queue.id)) then
-      beware(queue and queue.best)
-    else
-      beware(best and best.best)
-      best = queue
-    end
-  end
-  return best, rival
+  local second, rival = queues[#queues - 1], walk.rank or 1e300
+  return queues[#queues], second and second.best < rival and second.best or rival
 end
 
 -- mirrors core.lease.is_exhausted
@@ -219,7 +185,7 @@ end
 -- What is stored of a record, what its row is behind its ids, and the change that a record like it went through
 -- in this call, or the record itself.
 local function read(order, index_tag, id)
-  local found, held = stored(id, order[@order.payload]), ff.held[id]
+  local found, held = stored(id, order[@claim_order.payload]), ff.held[id]
   if not found[2] then return nil end
   if held then return found, nil, nil, nil, held.after end
   if not order.is_of_many then return found, nil, nil, nil, ff.decode(found[1]) end
@@ -234,11 +200,11 @@ local function kept_by(c, id, r)
   return is_exhausted(r) and $disposition.exhausted or nil
 end
 
--- Lease a record and trace it for those that are alike.
+-- Lease a record and trace it for those of the same shape.
 local function lease_first(c, order, id, r, rest, found, deferred)
-  if not rest then return leased(c, id, r, order.terms, found, deferred, order[@order.upstreams]) end
+  if not rest then return leased(c, id, r, order.terms, found, deferred, order[@claim_order.upstreams]) end
   ff.begin_trace(c)
-  local offer = leased(c, id, r, order.terms, found, deferred, order[@order.upstreams])
+  local offer = leased(c, id, r, order.terms, found, deferred, order[@claim_order.upstreams])
   if type(offer) ~= 'number' or r[@flow_id] ~= '' or c.trace.ended then
     c.trace = nil
   else
@@ -248,7 +214,7 @@ local function lease_first(c, order, id, r, rest, found, deferred)
 end
 
 -- Lease a record like one that was leased before; as an offer.
-local function lease_alike(c, order, queue, id, change, op_id, found)
+local function lease_same_shape(c, order, queue, id, change, op_id, found)
   local terms = order.terms
   local row = ff.repeat_change(c, queue.tag, id, change, terms[4], terms[3], terms[3], op_id)
   local number = ff.attach(c, row)
@@ -269,9 +235,9 @@ local function take(c, order, ids, reply, queue, id)
   local input, deferred = found[3], false
   if input then deferred = #input > reply.room end
   terms[3], terms[4] = ids[at + 1], ids[at + 2]
-  if change and not deferred and ff.is_told(c, queue.tag, change) then
+  if change and not deferred and ff.may_emit_again(c, queue.tag, change) then
     if input then reply.room = reply.room - #input end
-    return lease_alike(c, order, queue, id, change, op_id, found)
+    return lease_same_shape(c, order, queue, id, change, op_id, found)
   end
   r = r or ff.decode(found[1])
   local disposition = kept_by(c, id, r)
@@ -280,9 +246,9 @@ local function take(c, order, ids, reply, queue, id)
     if ff.held[id] then found[1] = pack(r) end
     return seen(c, disposition, found[1], found[2])
   end
-  if order[@order.reserve] or r[@gated] then
-    local length = order[@order.reserve] and order[@order.lease_for] or $lease.RESERVATION_MS
-    local row = ff.reserve(c, id, r, order[@order.worker_id], order[@order.instance_id], ids[at + 1], length)
+  if order.is_reserve or r[@gated] then
+    local length = order.is_reserve and order[@claim_order.lease_for] or $lease.RESERVATION_MS
+    local row = ff.reserve(c, id, r, order[@claim_order.worker_id], order[@claim_order.worker_instance_id], ids[at + 1], length)
     return seen(c, $disposition.reserved, row, found[2])
   end
   if input and not deferred then reply.room = reply.room - #input end
@@ -294,17 +260,23 @@ end
 local function next_queue(c, order, at)
   local queue = order.queues[at]
   if not (queue and head(c, queue) and queue.best < order.rivals[at]) then
-    queue, order.rivals[at] = best_queue(c, order[@order.namespace], order[@order.lanes][at], order[@order.sets])
+    queue, order.rivals[at] = best_queue(c, order, at)
     order.queues[at] = queue
   end
   return queue
 end
 
 local function has_more(c, order)
-  for at = 1, #order[@order.lanes] do
+  for at = 1, #order[@claim_order.lanes] do
     if next_queue(c, order, at) then return true end
   end
   return false
+end
+
+local function is_flooded(c, order)
+  for at = 1, #order[@claim_order.lanes] do
+    if open_lane(c, order, at).walk.is_flooded then return true end
+  end
 end
 
 local function order_of(c, number)
@@ -312,7 +284,8 @@ local function order_of(c, number)
   if not order then
     order = unpack_message(c.args[number])
     order.queues, order.rivals, order.changes, order.is_of_many = {}, {}, {}, c.wanted > 1
-    order.terms = { order[@order.worker_id], order[@order.instance_id], '', '', order[@order.lease_for], '' }
+    order.is_reserve = order[@claim_order.mode] == 'reserve'
+    order.terms = { order[@claim_order.worker_id], order[@claim_order.worker_instance_id], '', '', order[@claim_order.lease_for], '' }
     c.orders[number] = order
   end
   return order
@@ -321,9 +294,9 @@ end
 function ff.claim(c, request)
   local order, ids = order_of(c, request[@claim.order_argument]), request[@claim.ids]
   local asked = #ids / 2
-  local reply = { offers = {}, room = order[@order.room] }
-  local offers, looks, bound = reply.offers, asked + $lease.SPARE_LOOKS, order[@order.bound]
-  for at = 1, #order[@order.lanes] do
+  local reply = { offers = {}, room = order[@claim_order.room] }
+  local offers, looks, bound = reply.offers, asked + $lease.SPARE_LOOKS, order[@claim_order.bound]
+  for at = 1, #order[@claim_order.lanes] do
     while #offers < asked and looks > 0 do
       looks = looks - 1
       -- In a cluster a claim has divided what it wants among partitions, by rank.
@@ -336,12 +309,12 @@ function ff.claim(c, request)
       offers[#offers + 1] = take(c, order, ids, reply, queue, id)
     end
   end
-  return { offers, has_more(c, order) }
+  return { offers, has_more(c, order), is_flooded(c, order) }
 end
 
 -- Begin the claims of a call.
 function ff.open_claims(c, requests)
-  c.lanes, c.orders, c.wanted = {}, {}, 0
+  c.lanes, c.orders, c.wanted, c.opened = {}, {}, 0, 0
   for i = 1, #requests do c.wanted = c.wanted + #requests[i][@claim.ids] / 2 end
 end
 
@@ -354,14 +327,14 @@ end)
 -- mirrors core.lease.may_lease, core.lease.has_live_grant
 local function may_lease(r, now, named)
   if not CLAIMABLE[r[@state]] then return false end
-  if named[@named.grant_id] == '' then return r[@grant_until] <= now end
-  return r[@grant_id] == named[@named.grant_id] and r[@grant_worker] == named[@named.worker_id]
-    and r[@grant_instance] == named[@named.instance_id] and r[@grant_until] > now
+  if named[@named_claim.grant_id] == '' then return r[@grant_until] <= now end
+  return r[@grant_id] == named[@named_claim.grant_id] and r[@grant_worker] == named[@named_claim.worker_id]
+    and r[@grant_instance] == named[@named_claim.worker_instance_id] and r[@grant_until] > now
 end
 
 local function lease_named(c, named)
-  local id = named[@named.id]
-  local found = stored(id, named[@named.payload])
+  local id = named[@named_claim.execution_id]
+  local found = stored(id, named[@named_claim.payload])
   if not found[1] then return { 'refused', 0, 0 } end
   local r = ff.decode(found[1])
   if not may_lease(r, c.now, named) then
@@ -369,8 +342,8 @@ local function lease_named(c, named)
   end
   local disposition = kept_by(c, id, r)
   if disposition then return seen(c, disposition, found[1], found[2]) end
-  local terms = { named[@named.worker_id], named[@named.instance_id], named[@named.lease_id], named[@named.attempt_id], named[@named.lease_for], named[@named.reason] }
-  return leased(c, id, r, terms, found, false, named[@named.upstreams])
+  local terms = { named[@named_claim.worker_id], named[@named_claim.worker_instance_id], named[@named_claim.lease_id], named[@named_claim.attempt_id], named[@named_claim.lease_for], named[@named_claim.reason] }
+  return leased(c, id, r, terms, found, false, named[@named_claim.upstreams])
 end
 
 ff.register('lease', function(_, args)

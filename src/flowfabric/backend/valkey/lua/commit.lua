@@ -5,7 +5,7 @@
 --   {number of the read, error}, ... of those that cannot be read, whose replies are nil.
 -- ff1_snapshot: request {read, ...}; a read is a command and its words, or one of `READS`. Answers the digest of each reply; the
 --   replies are raw elements in the same order. A reply that is an error has the digest '!' and its text.
--- ff1_commit: request @commit_rows. A put is {kind, ...} as `WRITERS`
+-- ff1_commit: request @committing. A put is {kind, ...} as `WRITERS`
 --   reads it; the log is groups as ff1_log answers them.
 -- ff1_commit_freeing: the same for what makes room, which a server without memory to spare lets pass.
 -- answers: {true}, or {false, digests} when something that was read has changed meanwhile, or the decision
@@ -74,8 +74,8 @@ function WRITERS.budget(c, tag, put)
 end
 
 -- {root, budget id, reservation}: an ended one goes.
-function WRITERS.hold(_, tag, put)
-  ff.drop_hold(tag, put[2], put[3], put[4])
+function WRITERS.reservation(_, tag, put)
+  ff.drop_reservation(tag, put[2], put[3], put[4])
 end
 
 -- {gate, row of the quota or 0, the instant its last slot or entry ends or 0}
@@ -132,7 +132,7 @@ function WRITERS.field(c, _, put)
   call('HSET', ff.execution(put[2]), put[3], c.args[put[4]])
 end
 
--- {id, entry}: told beside its record.
+-- {id, entry}: kept beside its record.
 function WRITERS.history(c, _, put)
   call('RPUSH', ff.history(put[2]), c.args[put[3]])
 end
@@ -143,7 +143,7 @@ function WRITERS.fairness(_, tag, put)
 end
 
 local function write_all(c, tag, request)
-  local puts, log, topics = request[@commit_rows.puts], request[@commit_rows.log], request[@commit_rows.topics]
+  local puts, log, topics = request[@committing.puts], request[@committing.log], request[@committing.topics]
   for i = 1, #puts do WRITERS[puts[i][1]](c, tag, puts[i]) end
   if c.budgets then ff.write_budgets(c.budgets) end
   for i = 1, #log do ff.log(c, c.index_tag or tag, log[i]) end
@@ -153,13 +153,13 @@ end
 local function commit(_, args)
   local c = ff.open(args)
   local request = c.request
-  local decided_at, reads = request[@commit_rows.decided_at], request[@commit_rows.reads]
-  if c.now - decided_at > DECISION_MS or not is_unchanged(reads, request[@commit_rows.digests]) then
+  local decided_at, reads = request[@committing.decided_at], request[@committing.reads]
+  if c.now - decided_at > DECISION_MS or not is_unchanged(reads, request[@committing.digests]) then
     return ff.answer(c, { false, read_all(c, reads) })
   end
   -- What was decided for an instant happens at that instant.
   c.now = decided_at
-  write_all(c, request[@commit_rows.tag], request)
+  write_all(c, request[@committing.tag], request)
   return ff.close(c, { true })
 end
 

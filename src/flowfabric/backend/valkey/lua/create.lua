@@ -1,6 +1,6 @@
 -- ff1_create: insert if absent, with the idempotency key, the flow and the queue place.
--- request: {@new, ...}; a @shape is what many of them have in common
--- answers, of the first executions only if they took long: true, {'duplicate', id}, {'refused', flow or 0}
+-- request: {@create_execution, ...}; a @shape is what many of them have in common
+-- answers, of the first executions only if they took long: true, {'duplicate', id}, {'refused', flow or 0, parent, its static}
 
 -- How far behind its age a record of a flooding fairness key stands.
 -- mirrors core.new_execution.rank_shift_of
@@ -64,7 +64,7 @@ local function initial_record(c, tag, shape)
   return r
 end
 
--- The record of a new execution and its packed row. Those of one shape are alike, unless a fairness key ranks them.
+-- The record of a new execution and its packed row. Those of one shape get the same row, unless a fairness key ranks them.
 local function record_of(c, tag, shape)
   if shape.record then return shape.record, shape.row end
   local r = initial_record(c, tag, shape)
@@ -84,7 +84,7 @@ local function place(c, tag, id, shape, r)
 end
 
 -- Write a new execution, with the packed group of its inbound edges if it has one; its record. Its flow must
--- be there already, and is told by the caller.
+-- be there already, and is answered by the caller.
 function ff.insert(c, tag, id, shape, static, input, group)
   local key, r, row = $key.execution .. id, record_of(c, tag, shape)
   if input and group then
@@ -100,20 +100,35 @@ function ff.insert(c, tag, id, shape, static, input, group)
   return r
 end
 
+-- A child is made while its parent lives, in the same round.
+-- mirrors core.checks._explain_child
+local function refuse_child(c, tag, shape)
+  local new = setmetatable(shape[@shape.record], RECORD_META)
+  if new[@parent_id] == '' then return nil end
+  local parent, row = ff.load(new[@parent_id])
+  if parent and parent[@flow_id] == new[@flow_id] and not FINAL[parent[@state]] and parent[@round] == new[@parent_round] then
+    return nil
+  end
+  local flow = ff.flow(c, tag, new[@flow_id])
+  local refused = { 'refused', flow and ff.attach(c, pack(flow)) or 0, 0, 0 }
+  if parent then refused[3], refused[4] = ff.show(c, new[@parent_id], row) end
+  return refused
+end
+
 local function create(c, new)
-  local id, shape, key_name = new[@new.id], ff.shape(c, new[@new.shape_argument]), nil
+  local id, shape, key_name = new[@create_execution.id], ff.shape(c, new[@create_execution.shape_argument]), nil
   local tag, flow_id = ff.tag_of(id), shape[@shape.record][@flow_id]
-  if new[@new.idempotency_key] ~= '' then
+  if new[@create_execution.idempotency_key] ~= '' then
     local found
-    found, key_name = known_id(c, tag, shape[@shape.record], new[@new.idempotency_key])
+    found, key_name = known_id(c, tag, shape[@shape.record], new[@create_execution.idempotency_key])
     if found then return { 'duplicate', found } end
   end
   if c.created[id] or (c.has_old and call('EXISTS', $key.execution .. id) == 1) then return { 'duplicate', id } end
   if flow_id ~= '' then
-    local refused = ff.join_flow(c, tag, shape[@shape.record])
+    local refused = refuse_child(c, tag, shape) or ff.join_flow(c, tag, shape[@shape.record])
     if refused then return refused end
   end
-  local r = ff.insert(c, tag, id, shape, new[@new.static], c.args[new[@new.input_argument]])
+  local r = ff.insert(c, tag, id, shape, new[@create_execution.static], c.args[new[@create_execution.input_argument]])
   if key_name and shape[@shape.dedup_window_ms] > 0 then remember_key(c, key_name, id, shape[@shape.dedup_window_ms]) end
   if flow_id ~= '' then ff.member_moved(c, tag, id, nil, r) end
   c.created[id] = true
@@ -133,7 +148,7 @@ end
 
 local function has_old(executions)
   local keys = {}
-  for i = 1, #executions do keys[i] = $key.execution .. executions[i][@new.id] end
+  for i = 1, #executions do keys[i] = $key.execution .. executions[i][@create_execution.id] end
   return ff.has_any(keys)
 end
 

@@ -1,10 +1,10 @@
--- ff1_due: what has its time come, as places of views. What is due is read behind it, as it is then.
--- request: @list; in a cluster the tags are those of one node's partitions that hints name, otherwise hints are
+-- ff1_due: entries of views whose time has come. What they stand for is read by a later call, as it is then.
+-- request: @list_view; in a cluster the tags are those of one node's partitions that hints name, otherwise hints are
 --   asked here
 -- answers: {hinted tags, places as `list` answers them}. Hints and the timers of config are asked for where they
 --   lie: in a cluster a call that is about them has no tags
 
--- Behind the views that are asked for.
+-- Its number follows those of the views that are asked for.
 local CONFIG_TIMERS = $config_key.config_timers
 
 -- Partitions that may have something due; hints that were too early are put right.
@@ -27,11 +27,11 @@ end
 
 ff.register('due', function(_, args)
   local c = ff.open(args)
-  local request, tags = c.request, c.request[@list.tags]
+  local request, tags = c.request, c.request[@list_view.tags]
   local hinted = #tags == 0 and due_tags(c) or {}
   local open = ff.open_views(c, request, c.cluster and tags or hinted)
   if #tags == 0 then
-    local number = #request[@list.views] + 1
+    local number = #request[@list_view.views] + 1
     ff.open_view(open, request, { key = CONFIG_TIMERS, number = number, least = 0, bound = c.now + 1 })
   end
   for i = 1, #tags do ff.correct_timer(c, tags[i]) end

@@ -11,10 +11,10 @@
 local ID = $ids.UUID_LENGTH
 -- A list of at most so many edges is kept in one field.
 local SHORT_LIST_EDGES = 64
--- Behind every edge id.
+-- Greater than every edge id.
 local LAST_ID = 'g'
 local FIELDS_PER_COMMAND = 2000
--- Edges per look, where all are wanted.
+-- Edges per read, where all are wanted.
 local PAGE = 1000
 
 -- Names of lists: those that leave a member, those that reach it.

@@ -44,7 +44,7 @@ local function is_ending(reason)
   return ENDINGS[reason] or sub(reason, 1, #$events.EXPIRED) == $events.EXPIRED
 end
 
--- Whether no attempt will tell what the entry tells.
+-- Whether no attempt will have what the entry has.
 -- mirrors core.events.is_kept
 local function is_kept(kind, families, details)
   if kind == $event.acquired then return sub(detail(details, 'reason'), -#$events.RESUMED) == $events.RESUMED end
@@ -58,7 +58,7 @@ local function log_of(c, tag)
   if not log then
     log = { groups = {}, event = false, size = 0, is_kept = false }
     c.logs[tag] = log
-    c.topics[$base.LOG_TOPIC] = true
+    ff.notify(c, $base.LOG_TOPIC)
   end
   return log
 end
@@ -77,7 +77,7 @@ local function begin_group(log, event, families, group)
   return group
 end
 
-local function tell_own(log, flow_id, id, lease_id, epoch, attempt_id, index)
+local function emit_own(log, flow_id, id, lease_id, epoch, attempt_id, index)
   local group, size = log.group, log.size
   group[size + 1] = flow_id
   group[size + 2] = id
@@ -96,10 +96,10 @@ local function keep_last(log, id)
   call('RPUSH', ff.history(id), pack(one))
 end
 
--- Tell an event of a record. `holder` is the record whose lease it is about: the family `lease` of a
--- release falls away when nobody held it. The entry is kept beside the record if only it tells.
+-- Emit an event of a record. `holder` is the record whose lease it is about: the family `lease` of a
+-- release is dropped when nobody held it. The entry is kept beside the record if only it tells.
 -- mirrors core.events.entry_of
-function ff.tell(c, id, event, holder, record)
+function ff.emit(c, id, event, holder, record)
   local families, held = event[2], HELD[holder[@state]]
   if not held and event[1] == $event.released then
     families = without_lease(families)
@@ -115,7 +115,7 @@ function ff.tell(c, id, event, holder, record)
       c.now, namespace, event[1], families, worker, instance, tags, event[3],
     })
   end
-  tell_own(log, record[@flow_id], id, held and holder[@lease_id] or '', holder[@lease_epoch], held and holder[@attempt_id] or '',
+  emit_own(log, record[@flow_id], id, held and holder[@lease_id] or '', holder[@lease_epoch], held and holder[@attempt_id] or '',
     held and holder[@attempt_index] or $record.NO_ATTEMPT)
   if log.is_kept then keep_last(log, id) end
   local trace = c.trace
@@ -126,16 +126,16 @@ function ff.tell(c, id, event, holder, record)
   end
 end
 
--- Whether the log of an index tag goes on where a change was told.
-function ff.is_told(c, index_tag, change)
+-- Whether the last group of a log is still the one that has the event of a change.
+function ff.may_emit_again(c, index_tag, change)
   local log = c.logs[index_tag]
   return log.event and log.group == change.group
 end
 
--- Tell of a record what was told of one like it.
-function ff.tell_again(c, index_tag, id, lease_id, attempt_id, change)
+-- Emit for a record the event of one with the same shape.
+function ff.emit_again(c, index_tag, id, lease_id, attempt_id, change)
   local log, held = c.logs[index_tag], change.is_held
-  tell_own(log, change.flow_id, id, held and lease_id or '', change.epoch, held and attempt_id or '', change.index)
+  emit_own(log, change.flow_id, id, held and lease_id or '', change.epoch, held and attempt_id or '', change.index)
 end
 
 -- Entries have the instant of their call, and the microsecond of the server's clock behind it, so that

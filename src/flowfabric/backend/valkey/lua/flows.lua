@@ -21,23 +21,24 @@ end
 
 -- End one member. One that cannot be read is passed over: the others must not wait for it.
 -- mirrors core.apply._cancel
-local function cancel_member(c, tag, id, state, plan)
+local function cancel_member(c, tag, id, state, plan, cancelled)
   local readable, r, row = pcall(ff.load_once, c, id)
   if not readable or not r or r[@state] ~= state then return 0 end
   local after = ff.perform_again(c, id, row, r, plan)
   ff.member_moved(c, tag, id, r, after)
+  cancelled[#cancelled + 1], cancelled[#cancelled + 2] = id, after
   return 1
 end
 
 -- End members of one state; how many it was, and whether that is enough for a step.
 -- mirrors core.apply._cancel_in
-local function cancel_in(c, tag, flow_id, state, most, plan)
+local function cancel_in(c, tag, flow_id, state, most, plan, cancelled)
   local ended, after_at, after = 0, nil, nil
   for _ = 1, floor($apply.LOOKS_PER_STEP / $apply.MEMBERS_PER_STEP) do
     ff.write_views(c)
     local places = ff.members_behind(tag, flow_id, state, after_at, after, most - ended)
     for i = 1, #places, 2 do
-      ended = ended + cancel_member(c, tag, places[i], state, plan)
+      ended = ended + cancel_member(c, tag, places[i], state, plan, cancelled)
       if ff.is_full(c, CPU_LIMITS.walk, ended) then return ended, true end
     end
     if ended >= most or #places == 0 then break end
@@ -52,12 +53,13 @@ local function cancel_members(c, tag, flow_id)
   local flow = ff.flow(c, tag, flow_id)
   local states = flow and ff.states_to_cancel(flow)
   if not states then return 0 end
-  local plan, ended, most = ff.filled(CANCEL, flow[@f.cancel_reason]), 0, $apply.MEMBERS_PER_STEP
+  local plan, ended, most, cancelled = ff.filled(CANCEL, flow[@f.cancel_reason]), 0, $apply.MEMBERS_PER_STEP, {}
   for i = 1, #states do
-    local more, is_enough = cancel_in(c, tag, flow_id, states[i], most - ended, plan)
+    local more, is_enough = cancel_in(c, tag, flow_id, states[i], most - ended, plan, cancelled)
     ended = ended + more
     if is_enough then break end
   end
+  if flow[@f.cancel_policy] == $policy.cancel_pending then ff.cancel_children(c, tag, flow_id, cancelled) end
   return ended
 end
 
@@ -80,7 +82,7 @@ local function cancel_flow(c, request)
   if not flow or not fits(request, flow) then return { 'refused', flow and ff.copied(flow) or false } end
   flow[@f.cancel_policy], flow[@f.cancel_reason], flow[@f.cancelled_at] = request[@cancel_flow.policy], request[@cancel_flow.reason], c.now
   ff.keep_flow(c, tag, flow_id, flow)
-  ff.tell_flow(c, tag, flow_id, flow, request[@cancel_flow.event])
+  ff.emit_flow(c, tag, flow_id, flow, request[@cancel_flow.event])
   local cancelled = cancel_members(c, tag, flow_id)
   local more = ff.end_flow_step(c, tag, flow_id)
   return { 'applied', ff.copied(flow), cancelled, more }
@@ -96,10 +98,10 @@ end)
 -- mirrors core.apply.go_on_with
 local function go_on(c, item)
   c.turn = (c.turn or 0) + 1
-  local tag, flow_id = item[@flow.tag], item[@flow.flow_id]
+  local tag, flow_id = item[@one_flow.tag], item[@one_flow.flow_id]
   local flow = ff.flow(c, tag, flow_id)
   if not flow then return { 'settled', false } end
-  if ff.members_to_cancel(flow) > 0 and cancel_members(c, tag, flow_id) > 0 then
+  if ff.may_cancel_members(flow) and cancel_members(c, tag, flow_id) > 0 then
     return { 'settled', ff.end_flow_step(c, tag, flow_id) }
   end
   if not ff.has_work(flow) and flow[@f.due_at] ~= ff.flow_due_at(flow, c.now) then

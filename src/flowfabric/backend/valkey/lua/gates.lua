@@ -13,7 +13,7 @@ function ff.open_gates(c, tag)
   return { tag = tag, now = c.now, gates = {}, touched = {} }
 end
 
--- By what they hold: slots, entries, and who holds these.
+-- Keys by what they have: slots, entries, and the holders of these.
 local KEYS = { s = $key.slots, e = $key.entries, h = $key.holders }
 
 local function key_of(state, kind, name)
@@ -164,7 +164,7 @@ local function fits(quota, waiter, slots, entries)
 end
 
 -- The best waiters that fit in now, one per free slot and entry; they, and those whose time is over,
--- are taken off the line.
+-- are taken off the list.
 -- mirrors core.limits.gates.choose
 function ff.admissible_at_gate(state, gate)
   local chosen, slots, entries = {}, gate.slots, gate.entries
@@ -178,7 +178,7 @@ function ff.admissible_at_gate(state, gate)
       if #chosen < $gates.MOST_ADMISSIBLE then chosen[#chosen + 1] = waiting[i] end
     end
   end
-  local told = {}
-  ff.tell_waiters(state.tag, gate.name, chosen, state.now, told)
-  return told
+  local admissible = {}
+  ff.take_waiters(state.tag, gate.name, chosen, state.now, admissible)
+  return admissible
 end

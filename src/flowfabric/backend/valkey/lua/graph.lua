@@ -31,7 +31,7 @@ local function flow_entry(c, tag, flow_id)
   return entry
 end
 
--- The flow, nil when there is none. Whoever changes it calls `ff.keep_flow`.
+-- The flow, nil when there is none. A caller that changes it must call `ff.keep_flow`.
 function ff.flow(c, tag, flow_id)
   return flow_entry(c, tag, flow_id).flow
 end
@@ -88,7 +88,7 @@ local function group_entry(c, target)
   return entry
 end
 
--- The group of a member's inbound edges, nil when there is none. Whoever changes it puts it.
+-- The group of a member's inbound edges, nil when there is none. A caller that changes it must put it.
 function ff.group(c, target)
   return group_entry(c, target).group
 end
@@ -177,7 +177,7 @@ function ff.judge(group)
   return resolved and group[@g.staged] == 0 and $group.impossible or $group.pending
 end
 
--- The error of a group that is told more outcomes than it has edges; nil while there is room.
+-- The error of a group that counts more outcomes than it has edges; nil while there is room.
 function ff.overfull(group, target)
   if ff.resolved_edges(group) < group[@g.n] then return nil end
   return { answer = { 'overfull', target, group[@g.n] } }

@@ -1,5 +1,5 @@
 -- ff1_graph: a whole new graph in one step, or the first chunk of a large one.
--- request: {@graph, ...}; members are @member, one behind the other
+-- request: {@create_graph, ...}; members are @member, one behind the other
 -- answers: {'created', flow}; {'known'} when there is such a flow, or one of the members, already: then it is
 --   not new, and nothing was written
 
@@ -25,13 +25,13 @@ local function insert_all(c, tag, flow, shapes, members)
 end
 
 local function create_graph(c, item)
-  local tag, flow_id, flow, members, edges = item[@graph.tag], item[@graph.flow_id], item[@graph.flow], item[@graph.members], item[@graph.edges]
+  local tag, flow_id, flow, members, edges = item[@create_graph.tag], item[@create_graph.flow_id], item[@create_graph.flow], item[@create_graph.members], item[@create_graph.edges]
   if ff.flow(c, tag, flow_id) or has_old(members) then return { 'known' } end
   flow[@f.created_at] = c.now
-  if #edges > 1 then ff.insert_edges(c, tag, flow_id, edges, item[@graph.lists]) end
-  insert_all(c, tag, flow, item[@graph.shapes], members)
+  if #edges > 1 then ff.insert_edges(c, tag, flow_id, edges, item[@create_graph.lists]) end
+  insert_all(c, tag, flow, item[@create_graph.shapes], members)
   ff.grow_flow(flow, #members / STRIDE, #edges - 1)
-  if flow[@f.incomplete] and item[@graph.is_last] then
+  if flow[@f.incomplete] and item[@create_graph.is_last] then
     flow[@f.incomplete], flow[@f.submit_until] = false, 0
   elseif flow[@f.incomplete] then
     flow[@f.submit_until] = c.now + $new_execution.ABANDONED_AFTER_MS

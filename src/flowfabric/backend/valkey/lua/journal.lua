@@ -1,11 +1,11 @@
 -- ff1_journal: named steps of an execution, each written once, under the lease's fence.
--- request: {@steps, ...}
+-- request: {@append_steps, ...}
 -- answers: {'journaled', found}: per entry 0 when it was stored now, else the number of the raw
 --   element that was there, or below 0 the place of the same step in this very item;
 --   {'refused', row, static}, {'differs', place, recorded digest}, {'too large', place},
 --   {'full', length}
 --
--- ff1_journal_read: request @step_page; answers whether more entries follow, then numbers of
+-- ff1_journal_read: request @read_steps; answers whether more entries follow, then numbers of
 --   raw entries, in order; the first is answered whatever its size
 --
 -- ff:j:<id> maps an address (`a<seq>:<name>`) to "<number> <digest>" and a number to its entry: two
@@ -49,9 +49,9 @@ local function look_up(c, key, entries)
 end
 
 local function append(c, item)
-  local id, entries = item[@steps.id], item[@steps.entries]
+  local id, entries = item[@append_steps.id], item[@append_steps.entries]
   local r, row = ff.load(id)
-  if not r or not ff.holds(r, item[@steps.lease_id], item[@steps.lease_epoch], item[@steps.attempt_id], c.now) then
+  if not r or not ff.holds(r, item[@append_steps.lease_id], item[@append_steps.lease_epoch], item[@append_steps.attempt_id], c.now) then
     return ff.refused(c, id, row)
   end
   local key = ff.journal(id)
@@ -62,7 +62,7 @@ local function append(c, item)
   for i = 1, #new do
     local place, number = new[i], length + i
     call('HSET', key, entries[3 * place - 2], number .. ' ' .. entries[3 * place - 1],
-      number, c.args[item[@steps.first_argument] + place - 1])
+      number, c.args[item[@append_steps.first_argument] + place - 1])
   end
   return { 'journaled', found }
 end
@@ -74,7 +74,7 @@ end)
 
 ff.register('journal_read', function(_, args)
   local c = ff.open(args)
-  local key, after, limit, room = ff.journal(c.request[@step_page.id]), c.request[@step_page.after], c.request[@step_page.limit], c.request[@step_page.bytes]
+  local key, after, limit, room = ff.journal(c.request[@read_steps.id]), c.request[@read_steps.after], c.request[@read_steps.limit], c.request[@read_steps.bytes]
   local found, number = { false }, after + 1
   local entry = call('HGET', key, number)
   while entry do

@@ -1,5 +1,5 @@
 -- Names of keys. Everything of one partition has its tag, so that it lies in one slot; parts that
--- people chose (lanes, namespaces, texts) come last or are told apart by their length.
+-- people chose (lanes, namespaces, texts) come last or are separated by their length.
 
 -- An id `{fp:7}:<uuid>` has a tag and a member. Those of the last id are kept, because whatever a step
 -- does with a record asks for them again.
@@ -60,14 +60,19 @@ function ff.log_of(tag)
   return $key.log .. tag
 end
 
--- Which partitions have work of a lane for a requirement set, by a rank none of it is below.
-function ff.ready(namespace, lane, req_set)
-  return $lane_key.ready .. namespace .. ':' .. lane .. '}:' .. req_set
+-- The queues of a lane that have work in an index tag, by the rank of the first record.
+function ff.lane_queues(tag, namespace, lane)
+  return $key.queues .. tag .. ':' .. namespace .. ':' .. lane
 end
 
--- The requirement sets a lane ever queued by.
-function ff.sets(namespace, lane)
-  return $lane_key.sets .. namespace .. ':' .. lane .. '}'
+-- In a cluster, as hints say: the queues of a lane that have work anywhere, and where one of them has some, by
+-- a rank none of it is below.
+function ff.hinted_queues(namespace, lane)
+  return $lane_key.queues .. namespace .. ':' .. lane .. '}'
+end
+
+function ff.ready(namespace, lane, req_set)
+  return $lane_key.ready .. namespace .. ':' .. lane .. '}:' .. req_set
 end
 
 -- Which partitions have timers, by an instant none of them is below.

@@ -22,7 +22,7 @@ local function interrupted(before, now)
   return ended
 end
 
--- The new attempt, whatever the record alone does not tell of it included.
+-- The new attempt, with what the record alone does not have of it.
 local function attempt_for(before, after, terms, now)
   local next = before[@next]
   if next == $next.first and terms[6] == '' then return PLAIN end
@@ -41,7 +41,7 @@ local function attempt_for(before, after, terms, now)
   return attempt
 end
 
--- Events of one table are told together.
+-- Events of one table share a group of the log.
 local ACQUIRED = { $event.acquired, $family.lease, {} }
 
 -- mirrors core.lease._begin, core.lease._acquired, core.lease._reclaimed
@@ -115,7 +115,7 @@ function ff.lease(c, id, before, terms)
   ff.clear(after, CLAIM_CLEARED)
   ff.derive(before, after, now)
   local row = ff.write(c, id, before, after, ended)
-  ff.tell(c, id, event, after, after)
+  ff.emit(c, id, event, after, after)
   if after[@flow_id] ~= '' then ff.member_moved(c, ff.tag_of(id), id, before, after) end
   return after, row
 end
@@ -126,7 +126,7 @@ local function grant_kind(r)
   return r[@next] == $next.resume and $grant.resume or $grant.claim
 end
 
--- Keep a record for a worker for a while; its row.
+-- Reserve a record for a worker; its row.
 -- mirrors core.rules.operators.grant
 function ff.reserve(c, id, before, worker, instance, grant_id, length)
   local after = ff.copy(before)

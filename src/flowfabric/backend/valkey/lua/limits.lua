@@ -1,8 +1,8 @@
--- ff1_attach: request {@attach, ...}
+-- ff1_attach: request {@attaching, ...}
 -- ff1_drop_ended: request {tag, ...}; waiters whose time is over go, and what is left of gates at which all ended
 
--- Do acts of `core` on limits, each in the partition that its tag names: first all partitions are opened and rid
--- of what has ended there, and in the end what has changed is written.
+-- Do acts of `core` on limits, each in the partition that its tag names: first all partitions are opened and what
+-- has ended there is dropped, and in the end what has changed is written.
 function ff.run_acts(args, acts, open, trim, write)
   local c = ff.open(args)
   local items, states = c.request, {}
@@ -26,7 +26,7 @@ ff.register('attach', function(_, args)
   local c = ff.open(args)
   for i = 1, #c.request do
     local item = c.request[i]
-    local tag, listed, unlisted, gone = item[@attach.tag], item[@attach.listed], item[@attach.unlisted], item[@attach.gone]
+    local tag, listed, unlisted, gone = item[@attaching.tag], item[@attaching.listed], item[@attaching.unlisted], item[@attaching.gone]
     for j = 1, #listed, 2 do call('ZADD', $key.attached .. tag .. ':' .. listed[j], 0, listed[j + 1]) end
     for j = 1, #unlisted, 2 do call('ZREM', $key.attached .. tag .. ':' .. unlisted[j], unlisted[j + 1]) end
     for j = 1, #gone do call('DEL', $key.ledgers .. tag .. ':' .. gone[j]) end

@@ -1,11 +1,11 @@
 -- ff1_list: places of views, in order, over the partitions of one node.
--- request: @list: entries strictly behind (score, id), or from the beginning; due is what has a score up to
---   now. Of a flow's view, {name, where the range of a state begins} stands for the name, and scores are told
+-- request: @list_view: entries strictly behind (score, id), or from the beginning; due is what has a score up to
+--   now. Of a flow's view, {name, where the range of a state begins} stands for the name, and scores are answered
 --   from there
 -- answers: {number of its name, whether it has more, id, score, ...} for each view that has any; together about
 --   as many as asked for, and no more than that of one
 --
--- It reads several partitions at once, so that a look at all of them is one call for each node.
+-- It reads several partitions at once, so that reading all of them takes one call for each node.
 
 local LEAST = 8
 
@@ -49,7 +49,7 @@ local function view_of(tag, name, number, due_by)
   return { key = ff.view(tag, name[1]), number = number, least = name[2], bound = name[2] + $keys.FLOW_RANGE }
 end
 
-local function shown(view, newest, most)
+local function page_of(view, newest, most)
   local places
   if newest then
     local first = view.to - most + 1
@@ -72,17 +72,24 @@ end
 function ff.members_behind(tag, flow_id, state, at, id, limit)
   local view = view_of(tag, { $view.flow .. ':' .. flow_id, FLOW_RANGES[state] })
   if limit < 1 or not narrow(view, false, at, id) then return {} end
-  return { unpack(shown(view, false, limit), 3) }
+  return { unpack(page_of(view, false, limit), 3) }
+end
+
+-- The live children that end with their parent, in the same way.
+function ff.tied_behind(tag, parent_id, at, id, limit)
+  local view = view_of(tag, { $view.children .. ':' .. parent_id, CHILD_RANGES[1] })
+  if limit < 1 or not narrow(view, false, at, id) then return {} end
+  return { unpack(page_of(view, false, limit), 3) }
 end
 
 -- Add a view to the open ones if it has something behind the place.
 function ff.open_view(open, request, view)
-  if narrow(view, request[@list.newest], request[@list.after_score], request[@list.after_id]) then open[#open + 1] = view end
+  if narrow(view, request[@list_view.newest], request[@list_view.after_score], request[@list_view.after_id]) then open[#open + 1] = view end
 end
 
 -- Every view of these partitions that has something behind the place.
 function ff.open_views(c, request, tags)
-  local names, due_by, open = request[@list.views], request[@list.is_due] and c.now + 1, {}
+  local names, due_by, open = request[@list_view.views], request[@list_view.is_due] and c.now + 1, {}
   for i = 1, #tags do
     for j = 1, #names do ff.open_view(open, request, view_of(tags[i], names[j], j, due_by)) end
   end
@@ -91,15 +98,15 @@ end
 
 -- What open views have behind the place, as the answer says.
 function ff.show_views(open, request)
-  local most, found = request[@list.limit], {}
+  local most, found = request[@list_view.limit], {}
   local each = floor(2 * most / (#open > 0 and #open or 1)) + LEAST
   if each > most then each = most end
-  for i = 1, #open do found[i] = shown(open[i], request[@list.newest], each) end
+  for i = 1, #open do found[i] = page_of(open[i], request[@list_view.newest], each) end
   return found
 end
 
 ff.register('list', function(_, args)
   local c = ff.open(args)
-  local open = ff.open_views(c, c.request, c.request[@list.tags])
+  local open = ff.open_views(c, c.request, c.request[@list_view.tags])
   return ff.answer(c, ff.show_views(open, c.request))
 end, { 'no-writes', 'allow-cross-slot-keys' })

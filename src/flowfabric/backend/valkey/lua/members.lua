@@ -1,5 +1,8 @@
 -- A flow's side of its members' moves: counters, timer, and the end.
 
+-- How far behind the counter of members in a state that of children is.
+local BEHIND = CHILD_PLACES.active - COUNT_PLACES.active
+
 -- Where the counters of a flow count a member in this state.
 -- mirrors core.states.public_state
 local function place_of(state, reason)
@@ -29,6 +32,24 @@ local function members_to_cancel(flow)
   return live_members(flow) - spared
 end
 ff.members_to_cancel = members_to_cancel
+
+-- mirrors core.graph.live_children
+local function live_children(flow)
+  local live = 0
+  if not flow[CHILD_PLACES.active] then return 0 end
+  for i = 1, #LIVE_PLACES do live = live + flow[LIVE_PLACES[i] + BEHIND] end
+  return live
+end
+ff.live_children = live_children
+
+-- mirrors core.graph.may_cancel_members
+function ff.may_cancel_members(flow)
+  local unsettled = flow[@f.unsettled]
+  for i = 1, #unsettled do
+    if unsettled[i][@u.work] == $work.cancel_children then return false end
+  end
+  return members_to_cancel(flow) > 0
+end
 
 -- Whether a bounded step left something over that the flow's timer would go on with.
 -- mirrors core.graph.has_work
@@ -64,14 +85,23 @@ function ff.grow_flow(flow, members, edges)
   flow[@f.graph_revision] = flow[@f.graph_revision] + members + edges
 end
 
--- Count new members of a flow that are alike, each a change of its own.
+-- Children are counted behind all members.
+-- mirrors core.graph._counted
+local function count_children(flow, left, entered, count)
+  for place = #flow + 1, #flow + (flow[CHILD_PLACES.active] and 0 or BEHIND) do flow[place] = 0 end
+  if left then flow[left + BEHIND] = flow[left + BEHIND] - count end
+  flow[entered + BEHIND] = flow[entered + BEHIND] + count
+end
+
+-- Count new members of a flow with the same shape, each a change of its own.
 function ff.count_members(flow, r, count)
   flow[@f.version] = flow[@f.version] + count
   local place = place_of(r[@state], r[@reason])
   flow[place] = flow[place] + count
+  if r[@parent_id] ~= '' then count_children(flow, nil, place, count) end
 end
 
--- Carry a member's step over to its flow; `before` is nil for a new member. A member that the
+-- Count a member's move in its flow; `before` is nil for a new member. A member that the
 -- flow's cancellation covers from now on sets the flow's timer by this.
 -- mirrors core.members.move_member, core.graph.count_move
 function ff.member_moved(c, tag, _, before, after)
@@ -83,6 +113,7 @@ function ff.member_moved(c, tag, _, before, after)
   if left == entered then return end
   if left then flow[left] = flow[left] - 1 end
   flow[entered] = flow[entered] + 1
+  if after[@parent_id] ~= '' then count_children(flow, left, entered, 1) end
   if flow[@f.finished_at] ~= 0 and not FINAL[after[@state]] then
     flow[@f.finished_at], flow[@f.purge_at] = 0, 0
   end
@@ -98,24 +129,25 @@ local function is_over(flow)
 end
 
 -- The public state of a flow that is over.
--- mirrors core.graph.flow_state
+-- mirrors core.graph.flow_state, core.graph.own_counts
 local function end_state(flow)
   if flow[@f.cancelled_at] ~= 0 then return $state.cancelled end
   for i = 1, #UNHAPPY_PLACES do
-    if flow[UNHAPPY_PLACES[i]] > 0 then return $state.failed end
+    local children = flow[UNHAPPY_PLACES[i] + BEHIND] or 0
+    if flow[UNHAPPY_PLACES[i]] > children then return $state.failed end
   end
   return $state.completed
 end
 
--- What the log tells about a flow as such; event is {kind, families, details}.
+-- Emit an event of a flow itself; event is {kind, families, details}.
 -- mirrors core.members.flow_entry
-function ff.tell_flow(c, tag, flow_id, flow, event)
-  local tags, shown = flow[@f.tags], {}
+function ff.emit_flow(c, tag, flow_id, flow, event)
+  local tags, searchable = flow[@f.tags], {}
   for i = 1, #tags, 3 do
-    if tags[i + 2] then shown[#shown + 1], shown[#shown + 2] = tags[i], tags[i + 1] end
+    if tags[i + 2] then searchable[#searchable + 1], searchable[#searchable + 2] = tags[i], tags[i + 1] end
   end
   ff.log(c, c.index_tag or tag, {
-    c.now, flow[@f.namespace], event[1], event[2], '', '', shown, event[3],
+    c.now, flow[@f.namespace], event[1], event[2], '', '', searchable, event[3],
     flow_id, '', '', 0, '', $record.NO_ATTEMPT,
   })
 end
@@ -127,11 +159,11 @@ function ff.finish_flow(c, tag, flow_id)
   if not flow or flow[@f.finished_at] ~= 0 or not is_over(flow) then return end
   flow[@f.finished_at], flow[@f.purge_at] = c.now, c.now + flow[@f.retention_ms]
   ff.keep_flow(c, tag, flow_id, flow)
-  ff.tell_flow(c, tag, flow_id, flow, { $event.finished, $family.flow, { 'state', end_state(flow) } })
+  ff.emit_flow(c, tag, flow_id, flow, { $event.finished, $family.flow, { 'state', end_state(flow) } })
 end
 
 -- Count a new member in; a refusal when its flow is missing, cancelled or another namespace's.
--- mirrors core.flow_checks.explain_create
+-- mirrors core.checks.explain_create
 function ff.join_flow(c, tag, r)
   local flow_id = r[@flow_id]
   local flow = ff.flow(c, tag, flow_id)

@@ -5,7 +5,7 @@
 -- at load time a file may define functions and plain tables, nothing else. `@name` stands for the
 -- place of a field in a packed array and is replaced when the library is assembled: `@name` of a
 -- record, `@a.name` of an attempt, `@p.name` of a plan, `@b.name` of a budget, `@q.name` of a quota. What a
--- function is asked is declared in `requests.py`, and `@order.lanes` is the place of a member there.
+-- function is asked is declared in `requests.py`, and `@claim_order.lanes` is the place of a member there.
 -- `$module.NAME` is a constant and `$kind.word` a word that Python has (see rendering.py).
 -- Every file behind this one is a block of its own.
 
@@ -129,7 +129,7 @@ end
 
 -- Write whatever follows from records, one entry after the other. One that cannot be written, because
 -- somebody damaged its key, keeps none of the others back: what the call did to records is done. It is
--- told beside the answer.
+-- sent beside the answer.
 function ff.write_all(c, entries, write)
   local at
   local function go()
@@ -159,7 +159,7 @@ function ff.close(c, head)
   return c.out
 end
 
--- Count what became of a sibling that was to be cancelled; told beside the answer, if there was one.
+-- Count what became of a sibling that was to be cancelled; sent beside the answer, if there was one.
 function ff.count_sibling(c, disposition)
   local siblings = c.siblings or {}
   siblings[disposition] = (siblings[disposition] or 0) + 1
@@ -182,7 +182,7 @@ function ff.is_full(c, bound, done)
   return done >= bound[2] and processor_s() - c.began + WRITING_S * #c.changed_sets >= bound[1]
 end
 
--- The same between items that may be alike. Behind a change that was repeated nobody looks: it took less than
+-- The same between items that may have the same shape. Behind a change that was repeated nobody looks: it took less than
 -- a look at the clock is worth.
 function ff.is_long(c, bound, done)
   if c.is_repeating then

@@ -4,7 +4,7 @@
 --   member whose flow goes on; {'kept'} when it is not, or no longer, to go
 --
 -- ff1_trim: entries of a log go, up to the last of those that are too old or too many
--- request: {@trim, ...}; answers how many went
+-- request: {@trim_log, ...}; answers how many went
 
 local MODES = @m.best_effort - @m.total_bytes
 
@@ -59,12 +59,12 @@ ff.register('purge', function(_, args)
   return ff.close(c, ff.each(c, c.request, purge))
 end, { 'allow-oom' })
 
--- A reader who comes too late is told by what `ff:p:<tag>` remembers of the last entry that went. Entries that
--- another call has dropped already are not told again.
+-- A reader who comes too late learns it from what `ff:p:<tag>` remembers of the last entry that went. Entries that
+-- another call has dropped already are not reported again.
 local function trim(_, item)
-  local tag = item[@trim.tag]
-  local dropped = call('XTRIM', ff.log_of(tag), 'MINID', item[@trim.keep_from])
-  if dropped > 0 then call('HSET', $key.partition .. tag, 'log', item[@trim.last]) end
+  local tag = item[@trim_log.tag]
+  local dropped = call('XTRIM', ff.log_of(tag), 'MINID', item[@trim_log.keep_from])
+  if dropped > 0 then call('HSET', $key.partition .. tag, 'log', item[@trim_log.last]) end
   return { dropped }
 end
 

@@ -83,7 +83,7 @@ function ff.clear(r, places)
   end
 end
 
--- The open attempt of a record, nil when it has none. One that only began is told by the record.
+-- The open attempt of a record, nil when it has none. One that only began follows from the record.
 function ff.attempt_of(r)
   local attempt = r[@attempt]
   if attempt == '' then return nil end

@@ -9,7 +9,7 @@ local function release(c, w, id, row, before)
   c.claims = c.claims - 1
   local group, after = ff.take_group(c, id), ff.transition(before, plan, c.now)
   ff.hold(c, id, before, after, group and { $field.group, group })
-  if plan[@p.event] then ff.tell(c, id, plan[@p.event], before, after) end
+  if plan[@p.event] then ff.emit(c, id, plan[@p.event], before, after) end
   if after[@flow_id] ~= '' then ff.member_moved(c, w.tag, id, before, after) end
   return after
 end
@@ -47,8 +47,7 @@ local function fire(c, w, target, group)
   local r, row = ff.read_once(c, ff.member_row(c, target))
   if not r or FINAL[r[@state]] then return end
   if group[@g.state] == $group.impossible then
-    w.ended[target] = ff.write_member(c, w, target, row, r, SKIP)
-    w.fresh[#w.fresh + 1] = ff.work_of($work.settle, target)
+    ff.follow(c, w, target, ff.write_member(c, w, target, row, r, SKIP))
   elseif is_blocked(r) then
     release(c, w, target, row, r)
   end
@@ -107,7 +106,7 @@ end
 -- mirrors core.settle._Walk._go_on_behind
 local function go_on_behind(w, work, ids, after)
   local has_rest = #ids > 0 and after ~= ids[#ids]
-  if has_rest then w.left[#w.left + 1] = ff.gone_on(work, after) end
+  if has_rest then w.left[#w.left + 1] = ff.continued(work, after) end
   return has_rest
 end
 
@@ -189,6 +188,8 @@ local function settle_next(c, w)
   w.looks = w.looks - 1
   if work[@u.work] == $work.gather then
     gather(c, w, work)
+  elseif work[@u.work] == $work.cancel_children then
+    ff.cancel_children_of(c, w, work)
   else
     settle_member(c, w, work)
   end
@@ -221,8 +222,16 @@ end
 -- mirrors core.settle.settle_from
 function ff.settle_from(c, tag, flow_id, id, ended)
   local ahead = c.ahead
-  local w = ff.begin_walk(tag, flow_id, { ff.work_of($work.settle, id) }, ahead and ahead[1] == id and ahead[4])
-  w.ended[id] = ended
+  local w = ff.begin_walk(tag, flow_id, {}, ahead and ahead[1] == id and ahead[4])
+  ff.follow(c, w, id, ended)
+  run(c, w)
+end
+
+-- Cancel the children of members that ended without settling; members are id and record in turn.
+-- mirrors core.settle.cancel_children
+function ff.cancel_children(c, tag, flow_id, ended)
+  local w = ff.begin_walk(tag, flow_id, {})
+  for i = 1, #ended, 2 do ff.follow_children(c, w, ended[i], ended[i + 1]) end
   run(c, w)
 end
 

@@ -54,10 +54,10 @@ local function release_if_met(c, tag, id, plan)
     r, row = released, pack(released)
   end
   if not plan[@p.op] or r[@state] == $state.blocked then return r, row end
-  local told = ff.copy(r)
-  ff.put(told, @op_state, told[@state])
-  if told[@op_wake_at] ~= told[@wake_at] then ff.put(told, @op_wake_at, told[@wake_at]) end
-  return told, ff.write(c, id, r, told)
+  local answered = ff.copy(r)
+  ff.put(answered, @op_state, answered[@state])
+  if answered[@op_wake_at] ~= answered[@wake_at] then ff.put(answered, @op_wake_at, answered[@wake_at]) end
+  return answered, ff.write(c, id, r, answered)
 end
 
 -- What a plan that was performed does to the graph: the record and row as they are afterwards, and

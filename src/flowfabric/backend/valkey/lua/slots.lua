@@ -28,13 +28,13 @@ function acts.vacate(state, item)
   local gate, fault = ff.gate(state, name)
   if fault then return fault end
   if not gate then return { 'freed', {}, true, 0 } end
-  -- Who leaves waits for nothing: it must not be told in another's place.
+  -- An execution that leaves does not wait any more: it must not be chosen instead of another.
   ff.unlist_waiter(state.tag, name, execution)
   local slots = item[@vacate.slot] and ff.drop_gate_row(state, gate, 's', execution, holder) or 0
   local entries = item[@vacate.entry] and ff.drop_gate_row(state, gate, 'e', execution, holder) or 0
   gate.slots, gate.entries = gate.slots - slots, gate.entries - entries
   if slots + entries == 0 and not gate.relieved then return { 'freed', {}, true, 0 } end
-  -- What ended by itself makes room too, and nobody else would tell.
+  -- Slots that ended by themselves make room, too, and nothing else notices that.
   gate.relieved = false
   return { 'freed', ff.admissible_at_gate(state, gate), true, 0 }
 end

@@ -6,7 +6,7 @@
 --   {'unreadable', what, id}. `admissible` is {execution, grant, ...}.
 -- An item is checked as a whole before it changes anything.
 
--- Word for the operators that a soft limit was passed.
+-- Log for the operators that a soft limit was passed.
 local function warn(state, level, soft, execution)
   local budget = level.budget
   local namespace = budget[@b.namespace]
@@ -130,7 +130,7 @@ local function next_reset(budget, only_if_due, now)
   local old, interval = budget[@b.next_reset_at], budget[@b.reset_interval_ms]
   if not only_if_due then return interval > 0 and now + interval or 0 end
   if old == 0 or old > now then return nil end
-  -- Whole intervals from the old instant, so that the rhythm is kept.
+  -- Whole intervals from the old instant, so that resets stay on their schedule.
   return now - math.fmod(now - old, interval) + interval
 end
 
@@ -151,10 +151,10 @@ function acts.reset(state, item)
   local level = chain[1]
   local budget = level.budget
   local next_at = next_reset(budget, item[@reset.only_if_due], state.now)
-  if budget[@b.holds_end_at] > 0 then
-    -- The timer of a root also stands for the holds of its tree, which were just looked at.
-    local first = call('ZRANGE', $key.hold_ends .. state.tag .. ':' .. level.id, 0, 0, 'WITHSCORES')
-    budget[@b.holds_end_at] = tonumber(first[2] or 0)
+  if budget[@b.reservations_end_at] > 0 then
+    -- The timer of a root also stands for the reservations of its tree, which were just looked at.
+    local first = call('ZRANGE', $key.reservation_ends .. state.tag .. ':' .. level.id, 0, 0, 'WITHSCORES')
+    budget[@b.reservations_end_at] = tonumber(first[2] or 0)
     state.touched[level.id] = level
   end
   if not next_at then return { 'freed', {}, false, budget[@b.next_reset_at] } end
@@ -162,29 +162,29 @@ function acts.reset(state, item)
   return { 'freed', ff.admissible_at_budgets(state, { level }), true, next_at }
 end
 
-local function hold_of(state, id, name)
-  local body = call('HGET', $key.holds .. state.tag .. ':' .. id, name)
+local function reservation_of(state, id, name)
+  local body = call('HGET', $key.reservations .. state.tag .. ':' .. id, name)
   return body and unpack_message(body)
 end
 
--- Keep a hold, and have its tree looked at when it ends.
-local function put_hold(state, chain, name, hold)
-  local id, root, ends_at = chain[1].id, chain[#chain], hold[3]
-  call('HSET', $key.holds .. state.tag .. ':' .. id, name, pack(hold))
-  call('ZADD', $key.hold_ends .. state.tag .. ':' .. root.id, ends_at, id .. name)
-  local first_end = root.budget[@b.holds_end_at]
+-- Keep a reservation, and have its tree looked at when it ends.
+local function put_reservation(state, chain, name, reservation)
+  local id, root, ends_at = chain[1].id, chain[#chain], reservation[3]
+  call('HSET', $key.reservations .. state.tag .. ':' .. id, name, pack(reservation))
+  call('ZADD', $key.reservation_ends .. state.tag .. ':' .. root.id, ends_at, id .. name)
+  local first_end = root.budget[@b.reservations_end_at]
   if first_end == 0 or first_end > ends_at then
-    root.budget[@b.holds_end_at] = ends_at
+    root.budget[@b.reservations_end_at] = ends_at
     state.touched[root.id] = root
   end
 end
 
--- mirrors core.limits.budgets.hold
+-- mirrors core.limits.budgets.set_aside
 function acts.reserve(state, item)
   local id, amounts, name = item[@reserve.budget_id], item[@reserve.amounts], item[@reserve.reservation_id]
   local chain, fault = ff.needed_chain(state, id)
   if not chain then return fault end
-  if hold_of(state, id, name) then return { 'again' } end
+  if reservation_of(state, id, name) then return { 'again' } end
   local refusal = refused(state, chain, @b.reserved, amounts, {})
   if refusal then return refusal end
   local aside = {}
@@ -199,40 +199,40 @@ function acts.reserve(state, item)
     ff.touch(state, chain[i])
   end
   local ends_at = state.now + item[@reserve.ttl_ms]
-  put_hold(state, chain, name, { chain[#chain].id, aside, ends_at, item[@reserve.execution_id], $hold.open })
+  put_reservation(state, chain, name, { chain[#chain].id, aside, ends_at, item[@reserve.execution_id], $reservation.open })
   return { 'reserved', ends_at }
 end
 
--- Free what a hold set aside and keep it for a day as a mark, so that a repeat is recognised.
-local function finish_hold(state, chain, name, hold, word)
-  local execution = hold and hold[4] or ''
-  if hold and next(hold[2]) then ff.unhold(state, chain, hold[2]) end
-  put_hold(state, chain, name, { chain[#chain].id, {}, state.now + $asks.DEDUP_MS, execution, word })
+-- Free what a reservation set aside and keep it for a day as a mark, so that a repeat is recognised.
+local function finish_reservation(state, chain, name, reservation, word)
+  local execution = reservation and reservation[4] or ''
+  if reservation and next(reservation[2]) then ff.free(state, chain, reservation[2]) end
+  put_reservation(state, chain, name, { chain[#chain].id, {}, state.now + $asks.DEDUP_MS, execution, word })
   return execution
 end
 
--- A hold that ended, or never was, sets nothing aside: what was spent still counts.
+-- A reservation that ended, or never was, sets nothing aside: what was spent still counts.
 function acts.commit(state, item)
   local id, amounts, name = item[@commit.budget_id], item[@commit.amounts], item[@commit.reservation_id]
   local chain, fault = ff.needed_chain(state, id)
   if not chain then return fault end
-  local hold = hold_of(state, id, name)
-  if hold and hold[5] ~= $hold.open then return { 'again' } end
-  local refusal = refused(state, chain, @b.used, amounts, hold and hold[2] or {})
+  local reservation = reservation_of(state, id, name)
+  if reservation and reservation[5] ~= $reservation.open then return { 'again' } end
+  local refusal = refused(state, chain, @b.used, amounts, reservation and reservation[2] or {})
   if refusal then return refusal end
-  local execution = finish_hold(state, chain, name, hold, $hold.committed)
+  local execution = finish_reservation(state, chain, name, reservation, $reservation.committed)
   return count(state, chain, amounts, execution)
 end
 
 function acts.cancel(state, item)
   local chain, fault = ff.needed_chain(state, item[@cancel.budget_id])
   if not chain then return fault end
-  local hold = hold_of(state, item[@cancel.budget_id], item[@cancel.reservation_id])
-  if not hold or hold[5] ~= $hold.open then return { 'again' } end
-  finish_hold(state, chain, item[@cancel.reservation_id], hold, $hold.cancelled)
+  local reservation = reservation_of(state, item[@cancel.budget_id], item[@cancel.reservation_id])
+  if not reservation or reservation[5] ~= $reservation.open then return { 'again' } end
+  finish_reservation(state, chain, item[@cancel.reservation_id], reservation, $reservation.cancelled)
   return { 'spent', {} }
 end
 
 ff.register('spend', function(_, args)
-  return ff.run_acts(args, acts, ff.open_budgets, ff.trim_holds, ff.write_budgets)
+  return ff.run_acts(args, acts, ff.open_budgets, ff.trim_reservations, ff.write_budgets)
 end)

@@ -2,10 +2,10 @@
 
 local put = ff.put
 
--- What follows from a plan alone, worked out once, because plans of one shape share a table: its states as a
+-- What follows from a plan alone, computed once, because plans of one shape share a table: its states as a
 -- set, the state it moves to (false if it moves to none), how wide the record must be that it sets fields of,
 -- whether it gives reason and detail, and the reason it gives for a release.
-local function study(plan)
+local function prepare(plan)
   local allowed, set, event = {}, plan[@p.set], plan[@p.event]
   for _, state in pairs(plan[@p.states]) do allowed[state] = true end
   plan.allowed, plan.aim, plan.width = allowed, false, 0
@@ -20,13 +20,13 @@ local function study(plan)
   return plan
 end
 
-function ff.studied(plan)
-  return plan.allowed and plan or study(plan)
+function ff.prepared(plan)
+  return plan.allowed and plan or prepare(plan)
 end
 
 -- mirrors core.transition.guard_holds
 function ff.fits(plan, r, now)
-  local state, allowed = r[@state], ff.studied(plan).allowed
+  local state, allowed = r[@state], ff.prepared(plan).allowed
   if not allowed[state] and not allowed[state .. '/' .. r[@reason]] then return false end
   local fence = plan[@p.fence]
   if fence and not (
@@ -105,7 +105,7 @@ end
 -- The record after the plan, and the attempt it ended, if any.
 -- mirrors core.transition.transition, core.transition._arm
 function ff.transition(before, plan, now)
-  local after, set = ff.copy(before), ff.studied(plan) and plan[@p.set]
+  local after, set = ff.copy(before), ff.prepared(plan) and plan[@p.set]
   if plan.width > #before then ff.widen(after, plan.width) end
   for i = 1, #set, 2 do after[set[i]] = set[i + 1] end
   local stamps = plan[@p.stamp]
@@ -167,11 +167,11 @@ function ff.write(c, id, before, after, ended, fields)
   ff.reindex(c, id, before, after)
   local attempt = ended or after[@attempt]
   if attempt ~= PLAIN and attempt ~= '' and attempt[@a.closed_at] == c.now then
-    ff.ring_stream(c, id, attempt[@a.index])
+    ff.notify_stream(c, id, attempt[@a.index])
     if trace then trace.stream = attempt[@a.index] end
   end
   if FINAL[after[@state]] and not (before and FINAL[before[@state]]) then
-    ff.ring_end(c, id)
+    ff.notify_end(c, id)
     if trace then trace.is_end = true end
   end
   return row
@@ -188,11 +188,14 @@ function ff.write_held(id)
   ff.write(held.c, id, held.before, held.after)
 end
 
--- Do a plan whose guard has held: write the record, then tell its event.
+-- Do a plan whose guard has held: write the record, then emit its event.
 function ff.perform(c, id, before, plan, fields)
   local after, ended = ff.transition(before, plan, c.now)
   local row = ff.write(c, id, before, after, ended, fields)
   local event = plan[@p.event]
-  if event then ff.tell(c, id, event, before, after) end
+  if event then ff.emit(c, id, event, before, after) end
+  if not plan[@p.fence] and before[@state] == $state.active and after[@state] ~= $state.active then
+    ff.notify(c, $base.WORKER_TOPICS .. before[@worker_instance_id])
+  end
   return after, row
 end

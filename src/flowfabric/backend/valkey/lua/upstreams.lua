@@ -1,6 +1,6 @@
 -- What a flow member can read of its upstreams: who fed it, how they ended, what they returned.
 --
--- ff1_upstreams: request @upstreams; answers as `ff.upstreams` does
+-- ff1_upstreams: request @read_upstreams; answers as `ff.upstreams` does
 
 -- One per counted inbound edge, in edge-id order; results of named ones while they fit:
 -- {edge id, source, data ref, outcome, satisfied_at, result, encoding, deferred}, where result is the
@@ -36,5 +36,5 @@ end
 
 ff.register('upstreams', function(_, args)
   local c = ff.open(args)
-  return ff.answer(c, ff.upstreams(c, c.request[@upstreams.id], c.request[@upstreams.results]))
+  return ff.answer(c, ff.upstreams(c, c.request[@read_upstreams.id], c.request[@read_upstreams.results]))
 end, { 'no-writes' })

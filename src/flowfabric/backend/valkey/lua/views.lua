@@ -1,11 +1,11 @@
 -- Views follow from records: `ff.reindex` (rendered from VIEWS, below) compares what a record was
 -- with what it is. Counters per lane and state stand in for the view by state. Hints say in which
 -- partitions a lane has work and timers are set: never too late, perhaps too early; a claim and a
--- look at what is due put them right.
+-- read of what is due put them right.
 -- ff.reindex mirrors core.views.entries, core.views.bucket_of
 
 local MEMBERS_PER_COMMAND = 1000
--- So long a list of changes is kept for the next call.
+-- A list of changes up to this length is used again by the next call.
 local SHORT = 128
 
 -- A sorted set as calls change it. Changes gather until the call ends or somebody reads the set: those who
@@ -103,7 +103,7 @@ local function lane_of(views, namespace, name)
   if not lane then
     lane = {
       views = views, namespace = namespace, name = name, topic = $base.LANE_TOPICS .. namespace .. ':' .. name,
-      suffix = ':' .. namespace .. ':' .. name, queues = {}, resting = {}, counts = {}, serial = 0,
+      suffix = ':' .. namespace .. ':' .. name, listed = ff.lane_queues(views.tag, namespace, name), queues = {}, resting = {}, counts = {}, serial = 0,
     }
     lanes[name] = lane
     kept = kept + 1
@@ -116,7 +116,9 @@ local function queue_in(lane, req_set)
   if not queue then
     queue = new_set(lane.views.prefix .. $view.claimable .. ':' .. req_set .. lane.suffix)
     queue.tag, queue.namespace, queue.lane, queue.req_set = lane.views.tag, lane.namespace, lane.name, req_set
+    queue.listed, queue.topic = lane.listed, lane.topic
     lane.queues[req_set] = queue
+    kept = kept + 1
   end
   return queue
 end
@@ -245,7 +247,10 @@ end
 local function queue_of(c, set)
   local queue = c.queues[set]
   if not queue then
-    queue = { key = set.key, tag = set.tag, namespace = set.namespace, lane = set.lane, req_set = set.req_set }
+    queue = {
+      key = set.key, tag = set.tag, namespace = set.namespace, lane = set.lane, req_set = set.req_set,
+      listed = set.listed, topic = set.topic,
+    }
     c.queues[set] = queue
   end
   return queue
@@ -255,13 +260,18 @@ function ff.queue_of(c, tag, namespace, lane, req_set)
   return queue_of(c, queue_in(lane_of(sets_of(tag), namespace, lane), req_set))
 end
 
--- A queue got a record of this rank. Whoever waits is told if the call leaves anything there.
-local function queued(c, set, rank, topic)
+-- A queue got a record of this rank. Whoever waits is notified if the call leaves anything there.
+local function queued(c, set, rank, is_new)
   if c.trace then c.trace.is_queued = true end
   local queue = queue_of(c, set)
-  if topic then queue.topic = topic end
+  queue.is_news = queue.is_news or is_new
   queue.is_unsure = queue.is_read
   if not queue.rank or rank < queue.rank then queue.rank = rank end
+end
+
+-- A record left a queue, or moved back in it: perhaps the first one.
+local function unqueued(c, set)
+  queue_of(c, set).is_left = true
 end
 
 local function timed(c, tag, due_at)
@@ -270,23 +280,27 @@ local function timed(c, tag, due_at)
 end
 ff.timed = timed
 
--- One hint per queue a call touched: a queue a claim has read is known exactly.
-local function write_queue_hint(c, _, queue)
-  if c.cluster then return ff.hint_queue(c, queue) end
-  local rank, is_new = queue.rank, nil
-  if queue.is_read then rank = ff.rank_left(queue) end
-  local ready = ff.ready(queue.namespace, queue.lane, queue.req_set)
-  if not rank then
-    if not ff.is_unhinted(queue) then call('ZREM', ready, queue.tag) end
-    return
+-- The first rank of a queue as the call leaves it, nil when nothing is left; and whether it is another one
+-- than was listed. What was added behind the first one changes nothing.
+local function list_queue(queue)
+  local rank = queue.rank
+  if not (queue.is_read or queue.is_left) then
+    return rank, call('ZADD', queue.listed, 'LT', 'CH', rank, queue.req_set) == 1
   end
-  if queue.topic then ff.notify(c, queue.topic) end
   if queue.is_read then
-    is_new = call('ZADD', ready, rank, queue.tag)
+    rank = ff.rank_left(queue)
   else
-    is_new = call('ZADD', ready, 'LT', rank, queue.tag)
+    rank = call('ZRANGE', queue.key, 0, 0, 'WITHSCORES')[2]
   end
-  if is_new == 1 then call('SADD', ff.sets(queue.namespace, queue.lane), queue.req_set) end
+  if not rank then return nil, call('ZREM', queue.listed, queue.req_set) == 1 end
+  return rank, call('ZADD', queue.listed, 'CH', rank, queue.req_set) == 1
+end
+
+local function write_queue(c, _, queue)
+  local rank, is_changed = list_queue(queue)
+  if rank and queue.is_news then ff.notify(c, queue.topic, queue.req_set) end
+  -- Whoever has read a queue is told what it has now.
+  if c.cluster and (is_changed or queue.is_read) then ff.hint_queue(c, queue, rank) end
 end
 
 -- All in one command: their partitions are far fewer than a command may have words.
@@ -297,7 +311,7 @@ local function write_timer_hints(_, _, timers)
 end
 
 function ff.write_hints(c)
-  ff.write_all(c, c.queues, write_queue_hint)
+  ff.write_all(c, c.queues, write_queue)
   if c.cluster then
     ff.write_all(c, c.timers, ff.hint_timer)
   else

@@ -1,12 +1,12 @@
--- A walk through a flow: edges to settle and siblings to cancel, one step after the other. A step does so
--- many edges, copies so many bytes, takes so many looks and lasts so long; what is left over is remembered on the
--- flow and taken up again newest first.
+-- A walk through a flow: edges to settle and siblings to cancel, one step after the other. A step settles so
+-- many edges, copies so many bytes, reads so many records and lasts so long; what is left over is kept on the flow
+-- and done by later steps, newest first.
 
 function ff.work_of(kind, member, reason)
   return { kind, member, '', reason or '', '' }
 end
 
-function ff.gone_on(work, after, within)
+function ff.continued(work, after, within)
   return { work[@u.work], work[@u.execution_id], after, work[@u.reason], within or work[@u.within] }
 end
 
@@ -16,6 +16,14 @@ function ff.write_member(c, w, id, row, before, plan)
   local after = ff.perform_again(c, id, row, before, plan, ff.take_group(c, id))
   if after[@flow_id] ~= '' then ff.member_moved(c, w.tag, id, before, after) end
   return after
+end
+
+-- A plan of the library with its reason, made once in a call.
+function ff.reasoned(c, plan, reason)
+  c.reasoned = c.reasoned or {}
+  local made = c.reasoned[plan] or {}
+  c.reasoned[plan], made[reason] = made, made[reason] or ff.filled(plan, reason)
+  return made[reason]
 end
 
 -- Whether a step may do more.
@@ -46,7 +54,7 @@ function ff.remember(c, w)
   return true
 end
 
--- `left` holds what earlier steps left, the newest last; `fresh` what this one came upon, in the
+-- `left` holds what earlier steps left, the newest last; `fresh` what this one found, in the
 -- order of breadth; `ended` who has ended in it; `cancels` whose sources are cancelled once neither has anything.
 -- mirrors core.settle._Walk.add
 function ff.begin_walk(tag, flow_id, work, most)

@@ -12,9 +12,9 @@ from flowfabric.backend.reference.limit_tables import (
     SLOTS,
     WAITERS,
 )
-from flowfabric.backend.valkey.limit_layout import budget_of, hold_of, quota_of, waiter_of
+from flowfabric.backend.valkey.limit_packing import budget_of, quota_of, reservation_of, waiter_of
 from flowfabric.backend.valkey.packing import decode
-from flowfabric.backend.valkey.verifying.dumping import Dump, scores
+from flowfabric.backend.valkey.verifying.dumping import Dump, parted, scores
 from flowfabric.backend.valkey.verifying.rows import Rows
 from flowfabric.core.limits.budgets import Ledger, Share
 from flowfabric.core.limits.gates import Entry, Gate, Slot
@@ -46,34 +46,29 @@ def _compare(
             rows.fault(f"ff:{kind}", name, str(found.get(name)), str(wanted.get(name)))
 
 
-def _parted(rest: str) -> tuple[str, str]:
-    tag, _, name = rest.partition("}:")
-    return f"{tag}}}", name
-
-
 # ---- budgets
 
 
 def _budgets(rows: Rows, dumped: Dump, expected: dict[str, _Sets]) -> None:
     for rest, body in dumped["b"].items():
-        tag, budget_id = _parted(rest)
+        tag, budget_id = parted(rest)
         budget = budget_of(budget_id, decode(body))
         rows.put(BUDGETS, budget_id, budget)
         if budget.due_at:
             expected["v"][f"{tag}:budget_timers"][budget_id] = budget.due_at
-    for rest, fields in dumped["bh"].items():
-        tag, budget_id = _parted(rest)
+    for rest, fields in dumped["br"].items():
+        tag, budget_id = parted(rest)
         for name, body in fields.items():
-            hold = hold_of(decode(body))
-            rows.put(RESERVATIONS, (budget_id, name.decode()), hold)
-            expected["be"][f"{tag}:{hold.root_id}"][budget_id + name.decode()] = hold.until
+            own = reservation_of(decode(body))
+            rows.put(RESERVATIONS, (budget_id, name.decode()), own)
+            expected["be"][f"{tag}:{own.root_id}"][budget_id + name.decode()] = own.until
     for rest, fields in dumped["bl"].items():
-        _, execution_id = _parted(rest)
+        _, execution_id = parted(rest)
         for budget_id, body in fields.items():
             shares = tuple(Share(own, resets, sums or {}) for own, resets, sums in decode(body))
             rows.put(LEDGERS, (execution_id, budget_id.decode()), Ledger(shares))
     for rest, members in dumped["ba"].items():
-        _, budget_id = _parted(rest)
+        _, budget_id = parted(rest)
         for execution_id in scores(members):
             rows.put(ATTACHED, (budget_id, execution_id), 0)
 
@@ -88,7 +83,7 @@ def _gates(rows: Rows, dumped: Dump) -> None:
         for name, end in scores(members).items()
     }
     for rest in sorted({*dumped["q"], *ends}):
-        _, name = _parted(rest)
+        _, name = parted(rest)
         quota = quota_of(name[2:], decode(dumped["q"][rest])) if rest in dumped["q"] else None
         if name.startswith("q:") and quota is None:
             rows.fault("ff:qt", rest, "listed", "a quota")
@@ -100,7 +95,7 @@ def _gates(rows: Rows, dumped: Dump) -> None:
 
 
 def _standings(rows: Rows, dumped: Dump, rest: str) -> None:
-    _, name = _parted(rest)
+    _, name = parted(rest)
     holders = {field.decode(): text.decode() for field, text in dumped["qh"].get(rest, {}).items()}
     slots, entries = (scores(dumped[kind].get(rest, ())) for kind in ("qs", "qe"))
     wanted = {*(f"s{own}" for own in slots), *(f"e{own}" for own in entries)}
@@ -117,7 +112,7 @@ def _standings(rows: Rows, dumped: Dump, rest: str) -> None:
 
 def _waiters(rows: Rows, dumped: Dump, expected: dict[str, _Sets]) -> None:
     for rest, fields in dumped["wd"].items():
-        tag, limit = _parted(rest)
+        tag, limit = parted(rest)
         for execution_id, body in fields.items():
             own = execution_id.decode()
             waiter = waiter_of(decode(body))

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from flowfabric.backend.reference.memory_tables import MemoryTables
-from flowfabric.backend.reference.tables import RECORDS
-from flowfabric.backend.reference.verification.walking import rows_of
+from flowfabric.backend.reference.tables import EDGES, FLOWS, RECORDS
+from flowfabric.backend.reference.verification.records import rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.backend.valkey.calls import Calls
+from flowfabric.backend.valkey.graph_rows import EdgeLists, has_more, ids_of, lists_of
 from flowfabric.backend.valkey.keys import (
+    CHILD_RANGES,
     FLOW_RANGES,
     OF_PARTITIONS,
     partition_key,
@@ -17,15 +19,10 @@ from flowfabric.backend.valkey.keys import (
     tag_of,
     tag_view,
 )
-from flowfabric.backend.valkey.verifying.dumping import Dump, scores
-from flowfabric.backend.valkey.verifying.graphs import (
-    edge_lists,
-    flow_views,
-    found_edges,
-    listed_edges,
-)
-from flowfabric.core.ids import partition_of
+from flowfabric.backend.valkey.verifying.dumping import Dump, parted, scores
+from flowfabric.core.ids import UUID_LENGTH, partition_of
 from flowfabric.core.record import Record
+from flowfabric.core.retention import flow_purge_at
 from flowfabric.core.views import Entry, bucket_of, entries, is_offered, tag_entries
 
 # Views of budgets.
@@ -33,6 +30,8 @@ _OTHERS: Final = frozenset({"budget_timers"})
 
 # By the rest of a sorted set's name, its members with their scores.
 Sets = defaultdict[str, dict[str, int]]
+# By the rest of a key's name, the lists of edges there.
+Lists = dict[str, EdgeLists]
 
 
 class Places:
@@ -44,7 +43,7 @@ class Places:
         views: Sets = defaultdict(dict)
         for record in self.records:
             self._expect(views, record)
-        views.update(flow_views(dumped, tables))
+        _expect_flows(views, dumped, tables)
         self.views: Mapping[str, dict[str, int]] = views
         self.lists = edge_lists(dumped, tables)
         self.counters: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -83,10 +82,6 @@ class Places:
                 best[place] = min(best.get(place, record.rank), record.rank)
         return best
 
-    def sets(self) -> set[tuple[str, str, str]]:
-        """The requirement sets of each lane's records: any of them may be queued again."""
-        return {(one.namespace, one.lane, one.req_set) for one in self.records}
-
     def timers(self) -> dict[str, int]:
         """The first instant of each partition's timers, by the view that has it."""
         timers = ((name, due) for name, due in self.views.items() if name.endswith("timers"))
@@ -99,7 +94,7 @@ def check_places(calls: Calls, dumped: Dump, tables: MemoryTables) -> Iterator[D
     yield from _differences("edge list", found_edges(dumped), listed_edges(places.lists))
     found = {name: counts_of(counts) for name, counts in dumped.get("c", {}).items()}
     yield from _differences("count", found, places.counters)
-    yield from _check_queues(dumped, places)
+    yield from _check_queues(calls, dumped, places)
     yield from _check_timers(dumped, places)
 
 
@@ -116,7 +111,13 @@ def _tag(name: str) -> str:
 
 def _score(entry: Entry) -> int:
     first = int(entry.order[0]) if len(entry.order) > 1 else 0
-    return FLOW_RANGES[str(entry.key[1])] + first if entry.view == "flow" else first
+    match entry.view:
+        case "flow":
+            return FLOW_RANGES[str(entry.key[1])] + first
+        case "children":
+            return CHILD_RANGES[int(entry.key[1])] + first
+        case _:
+            return first
 
 
 def _name(entry: Entry) -> str:
@@ -134,6 +135,8 @@ def _name(entry: Entry) -> str:
             return entry.view
         case "flow":
             return f"flow:{key[0]}"
+        case "children":
+            return f"children:{key[0]}"
         case _:
             return ":".join((entry.view, *key))
 
@@ -149,14 +152,45 @@ def _differences(
                 yield Discrepancy(kind, f"{name} {member}", *is_and_should)
 
 
-def _check_queues(dumped: Dump, places: Places) -> Iterator[Discrepancy]:
-    """Every queue is hinted at, by a rank that none in it is below."""
-    for (lane, req_set, tag), rank in places.queues().items():
-        hint = scores(dumped.get("r", {}).get(f"{lane}:{req_set}", ())).get(tag)
+def listed_queues(places: Places) -> Sets:
+    """The queues that have work, by the rest of the key that lists them."""
+    listed: Sets = defaultdict(dict)
+    for (lane, queue, tag), rank in places.queues().items():
+        listed[f"{tag}:{lane[3:-1]}"][queue] = rank
+    return listed
+
+
+def found_queues(dumped: Dump) -> dict[str, dict[str, int]]:
+    """As they are listed, but for what hints say."""
+    return {
+        name: scores(pairs)
+        for name, pairs in dumped.get("lq", {}).items()
+        if not name.startswith("{l:")
+    }
+
+
+def hinted_queues(places: Places) -> dict[tuple[str, str], int]:
+    """The best rank of each queue of a lane over all partitions."""
+    best: dict[tuple[str, str], int] = {}
+    for (lane, queue, _), rank in places.queues().items():
+        best[lane, queue] = min(best.get((lane, queue), rank), rank)
+    return best
+
+
+def _check_queues(calls: Calls, dumped: Dump, places: Places) -> Iterator[Discrepancy]:
+    """Every queue is listed by its best rank. In a cluster it is also hinted at, by a rank that
+    none in it is below."""
+    yield from _differences("queue", found_queues(dumped), listed_queues(places))
+    if not calls.topology.is_cluster:
+        return
+    for (lane, queue, tag), rank in places.queues().items():
+        hint = scores(dumped.get("r", {}).get(f"{lane}:{queue}", ())).get(tag)
         if hint is None or hint > rank:
-            yield Discrepancy("hint", f"{lane} {req_set} {tag}", str(hint), f"at most {rank}")
-        if req_set.encode() not in dumped.get("rs", {}).get(lane, ()):
-            yield Discrepancy("set", f"{lane} {req_set}", "nothing", "listed")
+            yield Discrepancy("hint", f"{lane} {queue} {tag}", str(hint), f"at most {rank}")
+    for (lane, queue), rank in hinted_queues(places).items():
+        hint = scores(dumped.get("lq", {}).get(lane, ())).get(queue)
+        if hint is None or hint > rank:
+            yield Discrepancy("hint", f"{lane} {queue}", str(hint), f"at most {rank}")
 
 
 def _check_timers(dumped: Dump, places: Places) -> Iterator[Discrepancy]:
@@ -165,3 +199,62 @@ def _check_timers(dumped: Dump, places: Places) -> Iterator[Discrepancy]:
         hint = hints.get(_tag(name))
         if hint is None or hint > first:
             yield Discrepancy("timer hint", name, str(hint), f"at most {first}")
+
+
+# ---- flows and edges
+
+
+def _expect_flows(expected: Sets, dumped: Dump, tables: MemoryTables) -> None:
+    for rest in dumped.get("f", {}):
+        tag, flow_id = parted(rest)
+        flow = tables.get(FLOWS, flow_id)
+        if flow is None:
+            continue
+        places = {
+            "flows_by_age": flow.created_at,
+            "flow_timers": flow.due_at,
+            "flow_purge": flow_purge_at(flow),
+        }
+        for view, score in places.items():
+            if score:
+                expected[f"{tag}:{view}"][flow_id] = score
+        if flow.partition >= 0:
+            expected[f"{tag}:flows"][flow_id] = 0
+
+
+def edge_lists(dumped: Dump, tables: MemoryTables) -> Lists:
+    """The lists of edges that each flow must have."""
+    expected: Lists = {}
+    for rest, fields in dumped.get("e", {}).items():
+        _, flow_id = parted(rest)
+        found = (tables.get(EDGES, (flow_id, edge_id.decode())) for edge_id in fields)
+        lists = lists_of([edge for edge in found if edge is not None])
+        if lists:
+            expected[rest] = lists
+    return expected
+
+
+def listed_edges(lists: Lists) -> dict[str, Counter[str]]:
+    """How often each edge is to be found by each list."""
+    return {
+        rest: Counter(f"{name} {edge_id}" for name, ids in own.items() for edge_id in ids)
+        for rest, own in lists.items()
+    }
+
+
+def found_edges(dumped: Dump) -> dict[str, Counter[str]]:
+    """How often each edge is found by each list; what no reader would come upon counts apart."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for rest, fields in dumped.get("el", {}).items():
+        for name, text in fields.items():
+            ids = ids_of(text)
+            found[rest].update(f"{name.decode()} {edge_id}" for edge_id in ids)
+            if ids != sorted(ids):
+                found[rest][f"{name.decode()} out of order"] += 1
+    for rest, pairs in dumped.get("em", {}).items():
+        lists = dumped.get("el", {}).get(rest, {})
+        for entry in (member.decode() for member, _ in pairs):
+            name, edge_id = entry[:-UUID_LENGTH], entry[-UUID_LENGTH:]
+            is_read = has_more(lists.get(name.encode(), b""))
+            found[rest][f"{name} {edge_id}" if is_read else f"{entry} hidden"] += 1
+    return found

@@ -1,0 +1,1 @@
+"""One tenant attacks a server while another one works with it."""
