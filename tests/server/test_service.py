@@ -3,9 +3,11 @@
 import logging
 import re
 
+import jsonschema_rs
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from flowfabric.core.policy import decode_policy
 from flowfabric.errors import TransportFault
 from flowfabric.server.openapi import document_of
 from flowfabric.server.routes import ROUTES
@@ -136,6 +138,16 @@ def test_the_document_has_every_route_and_resolves_every_reference() -> None:
     ]
     assert len(operations) == len(set(operations))
     assert all(one["summary"] for methods in document["paths"].values() for one in methods.values())
+
+
+@pytest.mark.parametrize("backoff", [{}, {"type": None}, {"initial_delay_ms": 5}])
+def test_the_document_knows_that_a_backoff_without_type_is_exponential(
+    backoff: dict[str, object],
+) -> None:
+    policy = {"retry_policy": {"backoff": backoff}}
+    described = {"$ref": "#/components/schemas/ExecutionPolicy", **document_of(ROUTES)}
+    jsonschema_rs.validate(described, policy)
+    assert decode_policy(policy).retry_policy is not None
 
 
 async def test_what_nobody_expected_is_a_bug_without_its_insides(

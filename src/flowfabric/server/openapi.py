@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.core.policy import ExecutionPolicy
+from flowfabric.core.policy import ExecutionPolicy, ExponentialBackoff, RetryPolicy
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.errors import (
     FlowFabricError,
@@ -63,6 +63,7 @@ class _Schemas:
         found, components = msgspec.json.schema_components(
             unique, schema_hook=_schema_of, ref_template=_REFS
         )
+        _let_backoffs_omit_their_type(components)
         self._of: dict[Any, dict[str, Any]] = dict(zip(unique, found, strict=True))
         _, policies = msgspec.json.schema_components([ExecutionPolicy], ref_template=_REFS)
         self.components = {
@@ -98,6 +99,12 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
         for name, one in schema.get("properties", {}).items()
     }
     return {**schema, "properties": members}
+
+
+def _let_backoffs_omit_their_type(components: dict[str, Any]) -> None:
+    """A backoff without `type` is exponential, which a discriminator cannot say."""
+    del components[ExponentialBackoff.__name__]["required"]
+    del components[RetryPolicy.__name__]["properties"]["backoff"]["discriminator"]
 
 
 def _is_request(schema: dict[str, Any]) -> bool:
