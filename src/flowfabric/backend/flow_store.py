@@ -45,8 +45,8 @@ class MemberPlace(msgspec.Struct, frozen=True):
 
 
 class MemberQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Members of a flow behind `after`, in these states only if any are named; with a parent its
-    children, in whatever state."""
+    """Members of a flow that come after the place `after`: those in `states`, or all if it is
+    empty. With `parent_id` the children of that member, in any state."""
 
     flow_id: str
     parent_id: str = ""
@@ -56,8 +56,8 @@ class MemberQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EdgeQuery(msgspec.Struct, frozen=True):
-    """Edges of a flow by id, behind `after`: all, those that leave or reach the member `id`, or
-    the one edge `id`."""
+    """Edges of a flow in the order of their ids, after the id `after`: all of them, those that
+    leave or reach the member `id`, or the edge `id` alone."""
 
     flow_id: str
     of: Literal["source", "target", "flow", "edge"]
@@ -86,14 +86,14 @@ class FlowStore(Protocol):
     async def flows(self, ids: Sequence[str], /) -> list[Flow | None]: ...
 
     async def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
-        """Flows of a partition by id, behind `after`."""
+        """Flows of a partition in the order of their ids, after the id `after`."""
         ...
 
     async def flows_by_age(
         self, after: tuple[int, str] | None, limit: int, *, newest: bool = True
     ) -> list[Flow]:
-        """Flows of all partitions by (created_at, flow id), backwards unless the oldest are to come
-        first, strictly behind `after`."""
+        """Flows of all partitions ordered by (created_at, flow id), the newest first unless told
+        otherwise, after the place `after`."""
         ...
 
     async def members(self, query: MemberQuery) -> list[MemberPlace]: ...

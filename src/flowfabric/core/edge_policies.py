@@ -1,4 +1,4 @@
-"""How the inbound edges of a member combine, as callers say it."""
+"""How the inbound edges of a member combine: the policy that callers send."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -51,7 +51,7 @@ def read_edge_policy(raw: object) -> EdgePolicy:
 
 
 def policy_of(group: Group) -> EdgePolicy:
-    """The policy a stored group goes by."""
+    """The policy of a stored group."""
     k = group.k if group.policy == "quorum" else 0
     return EdgePolicy(group.policy, k, group.on_satisfied)
 

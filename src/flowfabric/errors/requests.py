@@ -74,7 +74,7 @@ class Unauthorized(ValidationError, code="unauthorized", status=401):
 
 
 class Forbidden(ValidationError, code="forbidden", status=403):
-    """The API token does not reach this far; the detail names the missing scope or namespace."""
+    """The API token lacks a scope or a namespace; the detail names it."""
 
 
 class Nondeterminism(ConflictError, code="nondeterminism"):

@@ -279,7 +279,7 @@ class Executions:
         audit="execution_tags_changed",
     )
     async def set_execution_tags(self, execution_id: ExecutionId, tags: Tags) -> TagsUpdated:
-        """Write tags over those that are there."""
+        """Set tags; those under other keys stay."""
 
     @operation(
         "POST /v1/executions/{execution_id}/resume",

@@ -270,7 +270,7 @@ class Flows:
 
     @operation("POST /v1/executions/{execution_id}/children-flow", WORKER, errors.ExecutionNotFound)
     async def children_flow(self, execution_id: ExecutionId) -> str:
-        """The flow that an execution's children belong to; one that is in no flow joins its own."""
+        """The flow of an execution's children. An execution without a flow becomes its member."""
 
     @operation("POST /v1/flows", SUBMIT_OR_WORKER, errors.Conflict, repeat=("flow_id",))
     async def create_flow(
@@ -322,7 +322,7 @@ class Flows:
     async def apply_edge(
         self, flow_id: FlowId, staged: StagedEdge
     ) -> EdgeApplied | EdgeAlreadyApplied:
-        """Make a staged edge count: its downstream waits for it from now on."""
+        """Apply a staged edge: from now on its downstream waits for it."""
 
     @operation(
         "PUT /v1/flows/{flow_id}/members/{execution_id}/edge-policy",
@@ -344,7 +344,7 @@ class Flows:
         audit="flow_tags_changed",
     )
     async def set_flow_tags(self, flow_id: FlowId, tags: Tags) -> TagsUpdated:
-        """Write tags over those that are there."""
+        """Set tags; those under other keys stay."""
 
     # ---- cancel, replay
 
@@ -381,5 +381,5 @@ class Flows:
         reason: str = "",
         requested_by: str = "",
     ) -> FlowReplayed:
-        """Run members again that ended badly, or the named ones, and what was skipped behind
-        them."""
+        """Run again the members that failed, or those that are named, and the members that were
+        skipped because of them."""

@@ -275,8 +275,8 @@ class Worker:
             await asyncio.sleep(0)
 
     def _learn_kinds(self) -> None:
-        """Handlers were added: whoever looks at the workers is told, and the waiting claim, which
-        does not know of them, gives way to another one."""
+        """Handlers were added: registers their kinds, and replaces the waiting claim, which was
+        sent without them."""
         if self._handlers.kinds == self._kinds:
             return
         self._kinds = self._handlers.kinds

@@ -1,8 +1,8 @@
-"""What functions are asked: each struct is packed as an array, and `@trim_log.last` in a Lua file
-is the place of the member `last` of `TrimLog` in it.
+"""Requests of the functions: each struct is packed as an array, and `@trim_log.last` in a Lua file
+is replaced by the position of the member `last` of `TrimLog`.
 
-`False` stands for "none" where there is no other word for it. A member that ends in `_argument` is
-the number of the raw argument that holds the bytes.
+`False` means "none" where no other value can. A member whose name ends in `_argument` is the number
+of the raw argument that holds the bytes.
 """
 
 import re
@@ -16,7 +16,7 @@ from flowfabric.core.limits import asks
 
 
 class Request(msgspec.Struct, array_like=True, gc=False):
-    """Something a function is asked; its members in their order."""
+    """A request of a function; its members are packed in this order."""
 
 
 class Call(Request):
@@ -42,7 +42,7 @@ class CreateExecution(Request):
 
 
 class Shape(Request):
-    """What many new executions have in common."""
+    """The members that new executions of one kind share."""
 
     record: list[Any]
     dedup_window_ms: int
@@ -54,15 +54,16 @@ class Shape(Request):
 
 
 class Claim(Request):
-    """ff1_claim: `CLAIM_ORDER` in an argument; lease id and attempt id in turn."""
+    """ff1_claim: the argument that holds `CLAIM_ORDER`; `ids` alternates between lease ids and
+    attempt ids."""
 
     order_argument: int
     ids: list[str]
 
 
 class OwnOfPlan(NamedTuple):
-    """What is a plan's own; plans are flat, one behind the other. Of result and input 0 drops what
-    is there, -1 leaves it."""
+    """The members in which plans of one shape differ; plans are flat, one after the other. For
+    result and input 0 deletes what is stored, -1 keeps it."""
 
     shape_argument: int
     target: str
@@ -126,7 +127,7 @@ class ReadSteps(Request):
 
 
 class TrimLog(Request):
-    """ff1_trim: the last entry to go, and the id behind it."""
+    """ff1_trim: the last entry that is deleted, and the id that follows it."""
 
     tag: str
     last: str
@@ -137,7 +138,7 @@ class TrimLog(Request):
 
 
 class Queues(Request):
-    """Which queues a claim takes: sets and kinds as lists in one text each, or by their names."""
+    """The queues that a claim takes: by sets and kinds, each a list in one text, or by name."""
 
     sets: str
     kinds: str | bool
@@ -197,7 +198,7 @@ class Committing(Request):
 
 
 class Member(NamedTuple):
-    """A member of a new graph; members are flat, one behind the other."""
+    """A member of a new graph; members are flat, one after the other."""
 
     id: str
     # Its number among the shapes.
@@ -260,7 +261,7 @@ class Act(Request):
 
 class Admitting(Request):
     """ff1_admit. Items are admissions as arrays; one with the rank False does not wait. Promised is
-    {gate, slots, entries}, ...: what earlier calls promised to dry items of the same batch."""
+    {gate, slots, entries}, ...: what dry items in earlier calls of the same batch would take."""
 
     items: list[list[Any]]
     promised: Sequence[Any]

@@ -46,7 +46,7 @@ from flowfabric.operations.types import Page
 
 MOST_LISTED: Final = 1_000
 _MOST_CURSOR_BYTES: Final = 512
-# Schedules may be large: so many are read before it is seen whether they fill a page.
+# Schedules may be large: this many are read at a time, until they fill a page.
 _READ_AT_ONCE: Final = 100
 # A schedule is a small document, read whole whenever it is due.
 MAX_PAYLOAD_BYTES: Final = 64 * 1024
@@ -105,7 +105,7 @@ class Schedules:
     async def _documents(
         self, prefixes: Iterable[str], after: str, at_once: int
     ) -> AsyncGenerator[ConfigDocument, None]:
-        """Those with these prefixes that lie behind a name, read page by page."""
+        """Documents with these prefixes and a name after `after`, read page by page."""
         for prefix in prefixes:
             if _is_past(prefix, after):
                 continue
@@ -157,7 +157,7 @@ class Schedules:
                 last_execution_id=submitted.execution_id,
             )
 
-        # One that was deleted meanwhile has nothing to remember; what it submitted lives on.
+        # The schedule may be deleted meanwhile: then nothing is recorded, and the execution stays.
         with suppress(NotFound):
             await self._change(namespace, schedule_id, decision)
         return Triggered(execution_id=submitted.execution_id)
@@ -201,7 +201,7 @@ class Schedules:
 
 
 def checked_schedule(schedule_id: str, order: NewSchedule) -> Schedule:
-    """The schedule that is asked for, without its history; what it submits is not judged yet."""
+    """The schedule of a request, without a history; what it submits is not checked yet."""
     policy = bytes(order.policy) if isinstance(order.policy, msgspec.Raw) else order.policy
     return Schedule(
         schedule_id=check_schedule_id(schedule_id),
@@ -248,14 +248,14 @@ def _document(namespace: str, schedule_id: str) -> str:
 
 
 def _prefixes(namespace: str, visible: frozenset[str] | None) -> list[str]:
-    """What the documents of a listing begin with, in the order of their names."""
+    """The prefixes of the names of the documents to list, in order."""
     if namespace:
         return [document_name(namespace, "")]
     return [DOCUMENT] if visible is None else sorted(document_name(one, "") for one in visible)
 
 
 def _is_past(prefix: str, after: str) -> bool:
-    """Whether everything with this prefix lies before a place."""
+    """Whether every name with this prefix comes before `after`."""
     return after > prefix and not after.startswith(prefix)
 
 

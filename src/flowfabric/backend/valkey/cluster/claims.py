@@ -24,14 +24,14 @@ from flowfabric.errors import ClusterFault, FlowFabricError, TransportError
 
 # Looks after the best partition alone: hints may be behind, work may be thinly spread.
 _MOST_ROUNDS: Final = 4
-# How long a partition that is being moved, or all of a server that is away, is left alone.
+# How long nothing is sent to a partition that is being moved, or to a server that is away.
 _AWAY_S: Final = 0.5
-# How long hints are asked for. Without them work is found, too, by looking everywhere.
+# How long a claim waits for hints. Without them it asks all partitions.
 HINTS_S: Final = 0.1
 _UNKNOWN: Final = float("inf")
-# How many partitions are looked into when hints were too good.
+# How many partitions are asked after a hint had promised more than there was.
 _WIDE: Final = 64
-# Records answered like this stay where they are, and would be answered again.
+# Records with this answer stay in their queue, so another look would find them again.
 _KEPT: Final = frozenset({"cancelled_by_flow", "exhausted"})
 
 # Partitions of a lane by their tags, with the rank of the best record in each.
@@ -72,7 +72,7 @@ class SpreadClaims:
         for lane, (heads, *_) in zip(request.lanes, ready, strict=True):
             await self._look_in(lane, heads, search)
         if search.is_missed and not search.now:
-            # Nobody has answered at all: servers are waited for as by any other call.
+            # No server has answered: wait for one, as any other call does.
             search.now = (await self._ready(request, request.lanes[0]))[0].now
         return ClaimAnswer(tuple(search.offers), search.more, search.now)
 
@@ -109,7 +109,7 @@ class SpreadClaims:
         self, request: ClaimRequest, lane: str, retry_s: float | None = None
     ) -> tuple[Reply, bool]:
         """Where hints say that there is work, and whether the queues were asked for by name, as
-        they are after too many of others."""
+        they are once there are too many foreign ones."""
         reply = await self._find(request, lane, retry_s, by_name=False)
         is_flooded = reply.head[0]
         if is_flooded:
@@ -143,8 +143,8 @@ class SpreadClaims:
     async def _shares(
         self, lane: str, heads: Heads, search: "_Search", round_number: int
     ) -> list[_Share]:
-        """Who wants one follows the best hint. Who wants several, or met a hint that was too good,
-        looks first what lies behind the hints, so that the order holds."""
+        """A claim of one follows the best hint. A claim of several, or one that met an outdated
+        hint, first reads the heads of the partitions, so that it takes the best."""
         wanted, is_hinted = len(search.ids), min(heads.values()) != _UNKNOWN
         if len(heads) == 1 or (wanted == 1 and not round_number and is_hinted):
             return _best_alone(heads, search.ids)
@@ -157,7 +157,7 @@ class SpreadClaims:
                 del heads[tag]
                 self._missed(tag, fault, lane, search)
         if faults.keys() & heads.keys():
-            # Slots are on the move, perhaps others than these: each partition is asked by itself.
+            # Slots are being moved, perhaps more than these: ask each partition by itself.
             return _blind(heads, search.ids)
         _correct(heads, tags, best)
         if others and round_number < _MOST_ROUNDS:
@@ -215,7 +215,7 @@ class SpreadClaims:
         def late(raw: Any) -> None:
             self._keep_late(own, raw)
 
-        # A partition that is away is left alone rather than waited for.
+        # Nobody waits for a partition that is away.
         key = key_of(share.tag)
         reply = await self._calls.run("claim", key, [packed], args, retry_s=0, late=late)
         return reply, read_answer(own, reply.head[0], reply, claim_answer)
@@ -241,7 +241,7 @@ class SpreadClaims:
         self._remind(lane_topic(search.request.namespace, lane))
 
     def _remind(self, topic: str) -> None:
-        """Have somebody look again when those that were left alone may be back."""
+        """Notify the topic again once the partitions that were left out may be back."""
         if topic not in self._reminders:
             self._reminders.add(topic)
             asyncio.get_running_loop().call_later(_AWAY_S, self._look_again, topic)
@@ -268,7 +268,7 @@ class SpreadClaims:
 
 
 class _Hinted(NamedTuple):
-    """What hints say of a lane, and whether its queues are to be asked for by name."""
+    """The hinted heads of a lane, and whether its queues are asked for by name."""
 
     heads: Heads
     now: int
@@ -285,7 +285,7 @@ class _Search:
         self.ids = list(request.ids)
         self.offers: list[Offer] = []
         self.more = False
-        # Until somebody answers 0.
+        # The store's clock; 0 until a server has answered.
         self.now = now
         # Whether a partition was left out because its server is away.
         self.is_missed = False
@@ -311,7 +311,7 @@ def _best_alone(heads: Heads, ids: list[Ids]) -> list[_Share]:
 
 
 def _correct(heads: Heads, tags: Sequence[str], places: Sequence[_Place]) -> None:
-    """Put what was seen for what was hinted; places come in order."""
+    """Replace hinted heads with those that were read; places come in order."""
     for tag in tags:
         heads.pop(tag, None)
     for rank, tag, _ in places:
@@ -319,7 +319,7 @@ def _correct(heads: Heads, tags: Sequence[str], places: Sequence[_Place]) -> Non
 
 
 def _blind(heads: Heads, ids: list[Ids]) -> list[_Share]:
-    """The best few partitions, each a part."""
+    """The partitions with the best hints; each is asked for an equal part."""
     if not heads:
         return []
     chosen = _in_order(heads)[: len(ids)]
@@ -333,7 +333,7 @@ def _blind(heads: Heads, ids: list[Ids]) -> list[_Share]:
 
 
 def _shares_of(best: Sequence[_Place], ids: list[Ids]) -> list[_Share]:
-    """Each partition what it has of the best; ids go by the order of all."""
+    """Each partition is asked for what it has of the best; ids are used in the order of all."""
     found: dict[str, list[tuple[Ids, float]]] = {}
     for (rank, tag, _), pair in zip(best, ids, strict=False):
         found.setdefault(tag, []).append((pair, rank))

@@ -1,4 +1,4 @@
-"""Rows as the commands that put them. Each command may be sent twice."""
+"""The commands that write rows. Each command may be sent twice."""
 
 import asyncio
 from collections import defaultdict
@@ -24,16 +24,16 @@ from flowfabric.core.limits.gates import BUDGET
 
 # A command whose second word is its key.
 Command = tuple[str | bytes | int, ...]
-# What a test's clock may stand still while the server's runs.
+# For so long a test's clock may stand still while the clock of the server runs.
 _TEST_LIFE_MS: Final = 3_600_000
 _AT_ONCE: Final = 500
-# A list from one place on: what was there before goes, so that the same may be sent again.
+# Writes a list from an index on. What stands there is deleted first, so a repeat is harmless.
 _LIST_FROM: Final = """
 if ARGV[1] == '0' then redis.call('DEL', KEYS[1]) end
 redis.call('LTRIM', KEYS[1], 0, ARGV[1] - 1)
 for i = 2, #ARGV do redis.call('RPUSH', KEYS[1], ARGV[i]) end
 """
-# A stream's entries by their ids: id, version and body in turn.
+# Writes the entries of a stream that are missing: id, version, body, then the next entry.
 _ENTRIES: Final = """
 for i = 1, #ARGV, 3 do
   if #redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i]) == 0 then
@@ -48,7 +48,7 @@ end
 
 
 class Sending:
-    """Commands to whichever server has their keys."""
+    """Sends each command to the server that has its key."""
 
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
@@ -101,7 +101,7 @@ class Loading:
 
     @property
     def loaded(self) -> frozenset[Any]:
-        """The tables whose rows are put."""
+        """The tables whose rows it writes."""
         return frozenset((*self._writers, *self._together))
 
     async def commands(self, rows: Iterable[Row]) -> list[Command]:
@@ -138,7 +138,7 @@ class Loading:
         yield "HSET", stored_key("execution", key[0]), f"{FIELDS['attempt']}{key[1]}", row
 
     def _kept(self, rows: Sequence[Row], _: int) -> Iterator[Command]:
-        """Entries of a page follow each other from some place on."""
+        """The entries that a page has of one owner are consecutive."""
         entries: dict[str, list[tuple[int, bytes]]] = {}
         for _table, (owner, place), entry in rows:
             entries.setdefault(owner, []).append((place, encode(pack_entry(entry))))
@@ -259,12 +259,12 @@ class Loading:
             yield "ZADD", stored_key("gate_ends", tag), gate.ends_at, name
 
     def _slot(self, key: Any, slot: Any) -> Iterator[Command]:
-        yield from self._standing("slots", key, slot.until, slot.holder)
+        yield from self._held_in_gate("slots", key, slot.until, slot.holder)
 
     def _entry(self, key: Any, entry: Any) -> Iterator[Command]:
-        yield from self._standing("entries", key, entry.at, entry.holder)
+        yield from self._held_in_gate("entries", key, entry.at, entry.holder)
 
-    def _standing(self, kind: str, key: Any, at: int, holder: str) -> Iterator[Command]:
+    def _held_in_gate(self, kind: str, key: Any, at: int, holder: str) -> Iterator[Command]:
         gate, execution_id = key
         tag = self._limits.gate(gate)
         yield "ZADD", stored_key(kind, tag, gate), at, execution_id
