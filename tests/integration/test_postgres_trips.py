@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from flowfabric.app import backend_of
@@ -111,14 +112,22 @@ async def test_members_take_one_more(driver: Driver, trips: Trips) -> None:
     assert trips.take("apply") == [3]
 
 
-async def test_finish_and_claim_takes_four(driver: Driver, trips: Trips) -> None:
-    """The claim asks which queues have work behind the writes, and then for the best of it."""
-    await driver.submit()
-    await driver.submit()
-    first = await driver.claim()
-    trips.seen.clear()
-    await driver.engine.finishing.finish_and_claim([done(first)], ORDER)
-    assert trips.take("finish") == [4]
+@pytest.mark.parametrize("kinds", [None, ("work",)], ids=["any-kind", "one-kind"])
+async def test_finish_and_claim_takes_three(
+    driver: Driver, trips: Trips, kinds: tuple[str, ...] | None
+) -> None:
+    """Behind the writes a claim for any kind asks which queues have work, and in the same trip for
+    the best of those that had some the last time."""
+    order = msgspec.structs.replace(ORDER, kinds=kinds)
+    for _ in range(2):
+        await driver.submit()
+    held = [await driver.claim() for _ in range(2)]
+    for one in held:
+        ready = await driver.submit()
+        trips.seen.clear()
+        answer = await driver.engine.finishing.finish_and_claim([done(one)], order)
+        assert [claimed.execution_id for claimed in answer.claimed] == [ready]
+        assert trips.take("finish") == [3]
 
 
 async def test_limits_take_two(driver: Driver, trips: Trips) -> None:

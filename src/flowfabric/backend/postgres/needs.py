@@ -99,6 +99,9 @@ def _lease(fetch: Prefetch, claims: Sequence[Any]) -> None:
 
 def _finish(fetch: Prefetch, items: Sequence[Any]) -> None:
     _apply(fetch, [plan for plans, _ in items for plan in plans])
+    for _, request in items:
+        for place in _places_of(request):
+            fetch.tables.expect(place, _page(len(request.ids)))
 
 
 def _append(fetch: Prefetch, items: Sequence[Any]) -> None:
@@ -314,22 +317,26 @@ def _claim(
     """Fetch the heads of all queues. It waits for no lock, unless all it finds are members of flows
     that others have locked: then it waits for these flows and fetches again."""
     wanted = sum(len(request.ids) for request in requests)
-    places = list(
-        dict.fromkeys(
-            (request.namespace, lane, queue_filter(request.sets, request.kinds))
-            for request in requests
-            for lane in request.lanes
-        )
-    )
-    now, busy = _look(tables, places, min(max(1, wanted), QUEUE_PAGE), clock)
+    places = list(dict.fromkeys(place for request in requests for place in _places_of(request)))
+    now, busy = _look(tables, places, _page(wanted), clock)
     if busy:
         tables.rollback()
         tables.begin()
         fetch = Prefetch(tables)
         fetch.flows(flow_ids=busy)
         fetch.run(lambda: 0)
-        now, _ = _look(tables, places, min(max(1, wanted), QUEUE_PAGE), clock)
+        now, _ = _look(tables, places, _page(wanted), clock)
     return now
+
+
+def _places_of(request: ClaimRequest) -> list[Place]:
+    wanted = queue_filter(request.sets, request.kinds)
+    return [(request.namespace, lane, wanted) for lane in request.lanes]
+
+
+def _page(wanted: int) -> int:
+    """How many records of a queue are fetched for a claim."""
+    return min(max(1, wanted), QUEUE_PAGE)
 
 
 def _look(
@@ -347,9 +354,7 @@ def _look(
         for statement, values in offer_statements(key, None, limit):
             fetch.ask(statement, values, answers.append)
     now = fetch.run(clock)
-    heads = tables.take_offers([answers[i : i + 2] for i in range(0, len(answers), 2)])
-    for key, head in zip(keys, heads, strict=True):
-        tables.know_queue(key, head)
+    tables.know_offers(keys, answers)
     for place in places:
         if not place[2].is_small:
             tables.open_best(place, limit)

@@ -131,12 +131,15 @@ class PostgresTables(FetchedTables):
         self._busy: set[str] = set()
         # The best queues of the last claims that take more than a few.
         self._last_opened = {} if last_opened is None else last_opened
+        # Of lanes from which a claim will take records: which ones, and how many.
+        self._expected: dict[Key, tuple[Place, int]] = {}
 
     def begin(self, *, reading: bool = False, purging: bool = False) -> None:
         super().begin(reading=reading)
         self._is_purging = purging
         self._log_end = self._last_logged = self.is_log_behind = None
         self._busy = set()
+        self._expected = {}
 
     # ---- the log
 
@@ -179,20 +182,32 @@ class PostgresTables(FetchedTables):
         return found
 
     def queues(self, lane: Key, start: str, limit: int) -> list[QueueHead]:
+        if lane in self._expected and (lane, start) not in self._named:
+            self._look(start, *self._expected[lane])
         known = self._named.get((lane, start))
         if known is None or len(known) == FIRST_QUEUES < limit:
             return super().queues(lane, start, limit)
         return known[:limit]
 
+    def expect(self, place: Place, limit: int) -> None:
+        """A claim will take so many records here, once the writes before it are sent."""
+        self._expected[place[:2]] = (place, limit)
+
+    def _look(self, start: str, place: Place, limit: int) -> None:
+        """Ask in one trip which queues have work, and for the best of those that had some."""
+        lane = place[:2]
+        keys = self.likely_queues(place)
+        offers = [one for key in keys for one in offer_statements(key, None, limit)]
+        walked, *answers = self.send([(WALK_QUEUES, (*lane, start, *lane, FIRST_QUEUES)), *offers])
+        self.know_queues(lane, start, [(row[0], row[1], row[2]) for row in walked])
+        self.know_offers(keys, answers)
+        self.open_best(place, limit)
+
     def open_queues(self, queues: Sequence[Key], limit: int) -> None:
         missing = [key for key in queues if key not in self._queues]
-        if self.is_reading or not missing:
-            return
-        statements = [one for key in missing for one in offer_statements(key, None, limit)]
-        answers = self.send(statements)
-        heads = self.take_offers([answers[i : i + 2] for i in range(0, len(answers), 2)])
-        for key, head in zip(missing, heads, strict=True):
-            self.know_queue(key, head)
+        if not self.is_reading and missing:
+            asked = [one for key in missing for one in offer_statements(key, None, limit)]
+            self.know_offers(missing, self.send(asked))
 
     def likely_queues(self, place: Place) -> list[Key]:
         """All queues that a claim takes, if they are few, or those that had work the last time."""
@@ -210,6 +225,12 @@ class PostgresTables(FetchedTables):
         if len(self._last_opened) >= _MOST_REMEMBERED:
             self._last_opened.clear()
         self._last_opened[place] = [name for name, *_ in best[:FEW_QUEUES]]
+
+    def know_offers(self, keys: Sequence[Key], answers: list[list[Row]]) -> None:
+        """The answers to the `offer_statements` of these queues."""
+        heads = self.take_offers([answers[i : i + 2] for i in range(0, len(answers), 2)])
+        for key, head in zip(keys, heads, strict=True):
+            self.know_queue(key, head)
 
     def has_offers(self) -> bool:
         return any(records for records, _ in self._queues.values())
