@@ -84,7 +84,9 @@ async def test_the_matching_signal_resumes_the_same_attempt(driver: Driver) -> N
         "started",
         driver.clock(),
     )
-    assert again.resumed_by == Resumption(paused.details.suspension_id, "signal")
+    shown = await resume_signals(driver, paused.execution_id)
+    own = paused.details.suspension_id
+    assert again.resumed_by == Resumption(own, "signal", shown.signals)
     entry = (await driver.history(paused.execution_id))[-1]
     assert (entry.event, entry.fields["reason"]) == ("acquired", "claim_resumed")
 

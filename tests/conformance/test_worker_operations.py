@@ -90,18 +90,34 @@ async def test_a_claim_has_all_that_its_holder_needs(driver: Driver) -> None:
     assert record.lease_id not in repr(claim)
 
 
-async def test_a_claim_tells_what_resumed_its_attempt(driver: Driver) -> None:
+@pytest.mark.parametrize(
+    ("names", "size", "is_carried"),
+    [
+        (("go",), 0, True),
+        (("go",), 16 * 1024, True),
+        (("go",), 16 * 1024 + 1, False),
+        (("yes", "no"), 1, False),
+    ],
+)
+async def test_a_claim_tells_what_resumed_its_attempt(
+    driver: Driver, names: tuple[str, ...], size: int, is_carried: bool
+) -> None:
+    """One small signal comes along; others are asked for."""
     calls = calls_on(driver.engine)
     await driver.submit()
-    order = Suspend(
-        **fence(await claimed(driver.engine)), resume_condition=signal_set("go"), op="s"
-    )
+    condition = signal_set(*names, mode="all" if len(names) > 1 else "")
+    order = Suspend(**fence(await claimed(driver.engine)), resume_condition=condition, op="s")
     paused = await calls.suspend(order)
     assert isinstance(paused, Suspended)
-    await deliver_signal(driver.engine, signal_to(order.execution_id, paused.waitpoints[0], "go"))
+    for name in names:
+        sent = signal_to(order.execution_id, paused.waitpoints[0], name, payload=b"x" * size)
+        await deliver_signal(driver.engine, sent)
     again = await claimed(driver.engine)
     assert (again.attempt_type, again.attempt_index) == ("resumed", 0)
-    assert again.resumed_by == Resumption(paused.suspension_id, "signal")
+    shown = await driver.engine.signals.resume_signals(order.execution_id, 0)
+    assert [len(one.payload or b"") for one in shown.signals] == [size] * len(names)
+    carried = shown.signals if is_carried else None
+    assert again.resumed_by == Resumption(paused.suspension_id, "signal", carried)
 
 
 @pytest.mark.parametrize("lease_ms", [999, 3_600_001])

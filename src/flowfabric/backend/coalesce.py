@@ -201,6 +201,7 @@ class Store:
         self.admit = Gatherer[Admission, AdmitAnswer](backend.admit).submit
         self.extend = Gatherer[Extend, bool](backend.extend).submit
         self.vacate = Gatherer[Vacate, Freed](backend.vacate).submit
+        self._clock = Gatherer[None, int](self._now, _ANY)
         self._reads: dict[frozenset[With], Gatherer[_Wanted, Seen | None]] = {}
 
     async def _create_graphs(
@@ -226,6 +227,13 @@ class Store:
     def apply_flow(self, plan: FlowPlan) -> asyncio.Future[FlowAnswer]:
         check_flow_plan(plan)
         return self._flow_plans.submit(plan)
+
+    def now(self) -> asyncio.Future[int]:
+        """The store's clock."""
+        return self._clock.submit(None)
+
+    async def _now(self, callers: Sequence[None]) -> list[Answered[int]]:
+        return [await self.backend.now()] * len(callers)
 
     def read(
         self,

@@ -27,6 +27,8 @@ WaitpointState = Literal["pending", "active", "closed"]
 AUTO_RESUMED: Final = "timed_out_auto_resume"
 NEVER_COMMITTED: Final = "never_committed"
 RESUMED: Final = "resumed"
+# The largest payload that is kept twice.
+_CARRIED_BYTES: Final = 16 * 1024
 
 
 class ResumePolicy(
@@ -39,6 +41,22 @@ class ResumePolicy(
     retain_signal_buffer_until_closed: bool = False
     close_waitpoint_on_resume: bool = True
     resume_delay_ms: int | None = None
+
+
+class ReceivedSignal(Redacted, frozen=True, kw_only=True, omit_defaults=True):
+    """A signal as the attempt that it resumed reads it."""
+
+    # What people send may be personal.
+    hidden = frozenset({"payload"})
+
+    signal_id: str
+    signal_name: str
+    signal_category: str
+    source_type: str
+    source_identity: str
+    correlation_id: str
+    accepted_at: int
+    payload: bytes | None = None
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -72,6 +90,8 @@ class Suspension(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     close_reason: str = ""
     trigger_type: str = ""
     closer_signal_id: str = ""
+    # The signal that ended it, if that alone met the condition and is small: a claim brings it along.
+    closer: ReceivedSignal | None = None
 
 
 class Waitpoint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -104,8 +124,7 @@ class Waitpoint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Signal(Redacted, frozen=True, omit_defaults=True, kw_only=True):
     """A named event from outside, as it was accepted."""
 
-    # What people send may be personal.
-    hidden = frozenset({"payload"})
+    hidden = ReceivedSignal.hidden
 
     signal_id: str
     waitpoint_id: str
@@ -123,21 +142,6 @@ class Signal(Redacted, frozen=True, omit_defaults=True, kw_only=True):
     payload_encoding: str = "json"
     matched: bool = False
     observed_effect: str = ""
-
-
-class ReceivedSignal(Redacted, frozen=True, kw_only=True, omit_defaults=True):
-    """A signal as the attempt that it resumed reads it."""
-
-    hidden = Signal.hidden
-
-    signal_id: str
-    signal_name: str
-    signal_category: str
-    source_type: str
-    source_identity: str
-    correlation_id: str
-    accepted_at: int
-    payload: bytes | None = None
 
 
 def received(signal: Signal) -> ReceivedSignal:
@@ -179,6 +183,21 @@ def satisfiers_of(suspension: Suspension) -> tuple[Satisfier, ...]:
     if suspension.close_reason == AUTO_RESUMED:
         return (Satisfier(suspension.waitpoint_id, suspension.closer_signal_id),)
     return suspension.evaluation.satisfiers if suspension.close_reason == RESUMED else ()
+
+
+def carried_signals(suspension: Suspension) -> tuple[ReceivedSignal, ...] | None:
+    """What `satisfiers_of` names, as far as the suspension itself says it; None when it does not."""
+    if suspension.closer is not None:
+        # Accepted by the step that ended the suspension.
+        return (msgspec.structs.replace(suspension.closer, accepted_at=suspension.closed_at),)
+    return None if satisfiers_of(suspension) else ()
+
+
+def carried(suspension: Suspension, signal: Signal) -> ReceivedSignal | None:
+    """The signal that ends the suspension, if nothing else is to be read for it."""
+    alone = (Satisfier(signal.waitpoint_id, signal.signal_id),)
+    is_small = len(signal.payload or b"") <= _CARRIED_BYTES
+    return received(signal) if is_small and suspension.evaluation.satisfiers == alone else None
 
 
 def facts_of(signal: Signal, waitpoint_key: str) -> SignalFacts:

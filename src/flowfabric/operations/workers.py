@@ -11,7 +11,7 @@ from flowfabric.core.graph import Upstream
 from flowfabric.core.lease import GrantKind
 from flowfabric.core.queues import MOST_KINDS
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.core.suspensions import How
+from flowfabric.core.suspensions import How, ReceivedSignal
 from flowfabric.operations.declaration import WORKER, operation
 from flowfabric.operations.types import (
     Answer,
@@ -149,8 +149,12 @@ class ClaimOrder(ClaimTerms, frozen=True, kw_only=True):
 
 
 class Resumption(Answer, frozen=True):
+    """What paused the attempt, what ended that, and the signals that did; without `signals` they
+    have to be asked for."""
+
     suspension_id: str
     how: How
+    signals: tuple[ReceivedSignal, ...] | None = None
 
 
 class Claim(Answer, frozen=True, gc=False, kw_only=True):

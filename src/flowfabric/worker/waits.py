@@ -27,7 +27,7 @@ from flowfabric.operations.attempts import (
     WaitpointIssued,
 )
 from flowfabric.operations.execution_queries import ResumeSignals
-from flowfabric.operations.workers import Delay
+from flowfabric.operations.workers import Claim, Delay
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import fence_of, suspend_of
 from flowfabric.worker.durations import Duration, milliseconds, optional_ms
@@ -142,6 +142,8 @@ class Waits:
         claim = self._session.claim
         if claim.attempt_type == "initial":
             return ()
+        if claim.resumed_by is not None and claim.resumed_by.signals is not None:
+            return claim.resumed_by.signals
         ended = await self._session.calls.resume_signals(claim.execution_id, claim.attempt_index)
         return ended.signals
 
@@ -212,8 +214,20 @@ class Waits:
         if claim.attempt_type == "initial":
             return ResumeSignals(signals=())
         if self._last is None:
+            self._last = _resumption_in(claim)
+        if self._last is None:
             self._last = await self._session.calls.resume_signals(claim.execution_id)
         return self._last
+
+
+def _resumption_in(claim: Claim) -> ResumeSignals | None:
+    """How the suspension that the claim ended was ended, if the claim says all that a wait needs."""
+    by = claim.resumed_by
+    if by is None or (by.signals is None and by.how != "timeout"):
+        return None
+    return ResumeSignals(
+        signals=by.signals or (), resumed_by=by.how, suspension_id=by.suspension_id
+    )
 
 
 def _awaiting(names: tuple[str, ...], on: PendingWaitpoint | None) -> Condition:

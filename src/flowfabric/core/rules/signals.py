@@ -29,6 +29,7 @@ from flowfabric.core.suspensions import (
     SignalKey,
     Suspension,
     Waitpoint,
+    carried,
     facts_of,
     open_suspension,
     waitpoint_state,
@@ -73,14 +74,15 @@ def resume_change(delay_ms: int, cause: str = "") -> tuple[dict[str, Any], Timer
     return goal, Timer(wake_in=delay_ms)
 
 
-def resumed(suspension: Suspension, closer_signal_id: str = "") -> Suspension:
+def resumed(suspension: Suspension, closer: Signal | None = None) -> Suspension:
     """The suspension's side; with it all its waitpoints are closed."""
     return _replace(
         suspension,
         satisfied_at=NOW,
         closed_at=NOW,
         close_reason=RESUMED,
-        closer_signal_id=closer_signal_id,
+        closer_signal_id=closer.signal_id if closer else "",
+        closer=carried(suspension, closer) if closer else None,
     )
 
 
@@ -313,7 +315,7 @@ def _count(target: Target, signal: Signal, terms: Terms) -> DeliveryDecision:
     change: dict[str, Any] = {}
     timer: Timer | None = None
     if verdict.satisfied:
-        after = resumed(after, signal.signal_id)
+        after = resumed(after, signal)
         delay = resume_delay(suspension, terms.resume_delay_ms)
         change, timer = resume_change(delay, f" after signal {signal.signal_name}")
     plan = Plan(

@@ -17,7 +17,7 @@ from flowfabric.core.plan import Applied
 from flowfabric.core.queues import MOST_KINDS
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import cancel, exhaust
-from flowfabric.core.suspensions import how_ended, read_suspension
+from flowfabric.core.suspensions import carried_signals, how_ended, read_suspension
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deciding import read_flow
 from flowfabric.engine.deps import Deps
@@ -102,7 +102,7 @@ def _resumption(offer: Offer) -> Resumption | None:
     how = how_ended(suspension)
     if how is None or suspension.suspension_id != offer.suspension_id:
         return None
-    return Resumption(suspension.suspension_id, how)
+    return Resumption(suspension.suspension_id, how, carried_signals(suspension))
 
 
 def claim_from(claimed: Claimed) -> Claim:

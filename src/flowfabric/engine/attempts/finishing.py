@@ -100,7 +100,7 @@ class Finishing:
             items=[_finished(one) if isinstance(one, Done) else one for one in done],
             claimed=[claim_from(one) for one in claimed],
             more=None if order is None else len(claimed) == order.n,
-            now=now or await self._deps.store.backend.now(),
+            now=now or await self._deps.store.now(),
         )
 
     async def _finish_together(

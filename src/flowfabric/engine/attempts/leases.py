@@ -80,7 +80,7 @@ class Leases:
         ends = [one.lease_expires_at for one in kept if not isinstance(one, FlowFabricError)]
         return RenewReply(
             items=kept,
-            now=max(ends) - lease_ms if ends else await self._deps.store.backend.now(),
+            now=max(ends) - lease_ms if ends else await self._deps.store.now(),
             config_revision=0 if isinstance(beat, NotRegistered) else beat.config_revision,
         )
 

@@ -112,7 +112,7 @@ class Suspensions:
         )
 
     async def _ready(self, order: SuspendOrder) -> Ready:
-        now = 0 if order.timeout_at is None else await self._deps.store.backend.now()
+        now = 0 if order.timeout_at is None else await self._deps.store.now()
         return ready_of(order, self._deps.mint, now)
 
     async def _suspend(self, proof: LeaseProof, ready: Ready) -> Outcome:
@@ -199,7 +199,7 @@ class Suspensions:
 
     async def _minted(self, pause: Pause, ready: Ready) -> Pause:
         """The pause with its fresh waitpoints, each with its own token."""
-        ring, now = await self._keys.ring(), await self._deps.store.backend.now()
+        ring, now = await self._keys.ring(), await self._deps.store.now()
         bindings = [one for one in ready.bindings if isinstance(one, Fresh)]
         made = [_fresh(pause, binding, ring, now) for binding in bindings]
         tokens = {waitpoint.waitpoint_id: token for waitpoint, token in made}

@@ -92,7 +92,7 @@ class Waitpoints:
         waitpoint_id = parse_uuid(waitpoint_id or self._deps.mint(), "waitpoint_id")
         key = check_text(waitpoint_key, "waitpoint_key", MAX_KEY_BYTES) or f"wpk:{waitpoint_id}"
         fence = await self._deps.fence_of(proof, may_override=False)
-        ring, signed_at = await self._keys.ring(), await self._deps.store.backend.now()
+        ring, signed_at = await self._keys.ring(), await self._deps.store.now()
         own, name = proof.execution_id, waitpoint_name(waitpoint_id)
 
         def decision(seen: Seen) -> tuple[Plan, Issued]:
