@@ -90,7 +90,7 @@ class Suspension(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     close_reason: str = ""
     trigger_type: str = ""
     closer_signal_id: str = ""
-    # The signal that ended it, if that alone met the condition and is small: a claim brings it along.
+    # The signal that ended it, if that alone met the condition and is small.
     closer: ReceivedSignal | None = None
 
 
@@ -186,7 +186,7 @@ def satisfiers_of(suspension: Suspension) -> tuple[Satisfier, ...]:
 
 
 def carried_signals(suspension: Suspension) -> tuple[ReceivedSignal, ...] | None:
-    """What `satisfiers_of` names, as far as the suspension itself says it; None when it does not."""
+    """The signals that `satisfiers_of` names; None when they are stored elsewhere."""
     if suspension.closer is not None:
         # Accepted by the step that ended the suspension.
         return (msgspec.structs.replace(suspension.closer, accepted_at=suspension.closed_at),)

@@ -221,7 +221,7 @@ class Waits:
 
 
 def _resumption_in(claim: Claim) -> ResumeSignals | None:
-    """How the suspension that the claim ended was ended, if the claim says all that a wait needs."""
+    """How the last suspension ended; None when the claim says less than a wait needs."""
     by = claim.resumed_by
     if by is None or (by.signals is None and by.how != "timeout"):
         return None
