@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from flowfabric.fabric.runs import Frame, Run
     from flowfabric.fabric.schedules import TaskSchedule
     from flowfabric.fabric.tasks import Task
+    from flowfabric.telemetry.logs import TaskLogFilter
     from flowfabric.worker.answers import Delay, Fail, Suspend
     from flowfabric.worker.claimed import ClaimedTask
     from flowfabric.worker.claiming import Claimer
@@ -79,6 +80,7 @@ __all__ = [
     "SyncContext",
     "Task",
     "TaskInfo",
+    "TaskLogFilter",
     "TaskSchedule",
     "Worker",
     "WorkerConfig",
@@ -110,6 +112,7 @@ _MODULES: Final = {
     "flowfabric.fabric.runs": ("Frame", "Run"),
     "flowfabric.fabric.schedules": ("TaskSchedule",),
     "flowfabric.fabric.tasks": ("Task",),
+    "flowfabric.telemetry.logs": ("TaskLogFilter",),
     "flowfabric.worker.answers": ("Delay", "Fail", "Suspend"),
     "flowfabric.worker.claimed": ("ClaimedTask",),
     "flowfabric.worker.claiming": ("Claimer",),

@@ -3,6 +3,7 @@ belong to."""
 
 import logging
 import sys
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -14,6 +15,9 @@ REQUEST_ID: Final = ContextVar("request_id", default="")
 # The name of the token a request came with.
 CALLER: Final = ContextVar("caller", default="")
 
+# Which attempt runs here: the fields that its log records carry.
+TASK: Final[ContextVar[Mapping[str, object] | None]] = ContextVar("task", default=None)
+
 # Attributes of every record; any other was passed as `extra`.
 _OWN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 LEVELS: Final = {
@@ -23,6 +27,16 @@ LEVELS: Final = {
     "error": logging.ERROR,
 }
 _AUDIT: Final = "flowfabric.audit"
+
+
+class TaskLogFilter(logging.Filter):
+    """Gives what a handler or a step logs, by whatever logger, the attributes `execution_id`,
+    `kind` and `attempt_index`: `handler.addFilter(TaskLogFilter())`. It drops nothing."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        for name, value in (TASK.get() or {}).items():
+            record.__dict__.setdefault(name, value)
+        return True
 
 
 class JsonLines(logging.Formatter):
@@ -49,6 +63,7 @@ def write_logs(level: int | str = logging.INFO) -> None:
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
     handler.setFormatter(text if sys.stderr.isatty() else JsonLines())
+    handler.addFilter(TaskLogFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

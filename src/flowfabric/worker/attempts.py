@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.attempts import NewFrame, Satisfied, SuspendOrder
 from flowfabric.operations.workers import Claim, Delay, Ending, Fail, Finish, Finished
+from flowfabric.telemetry.logs import TASK, TaskLogFilter
 from flowfabric.worker.answers import (
     Answer,
     answer_to,
@@ -22,10 +23,12 @@ from flowfabric.worker.answers import (
 from flowfabric.worker.calls import finish_of, suspend_of
 from flowfabric.worker.context import info_of
 from flowfabric.worker.handlers import Handler, HandlerEnvironment, Handlers, Middleware
+from flowfabric.worker.helpers import fields_of
 from flowfabric.worker.output import TRACEBACK
 from flowfabric.worker.session import Paused, Session
 
 _log = logging.getLogger("flowfabric.worker")
+_log.addFilter(TaskLogFilter())
 
 Why = Literal["", "lost", "drain", "timeout"]
 # After these the outcome of the handler is ignored.
@@ -93,6 +96,7 @@ class HandlerRunner:
     async def finish_of(self, attempt: ClaimedAttempt) -> Finish | None:
         """How to finish the attempt; None when the lease is gone and there is nothing to finish."""
         attempt.started_at = time.monotonic()
+        TASK.set(fields_of(attempt.claim))
         timer = self._timer(attempt)
         try:
             answer = await self._answer(attempt)
@@ -210,12 +214,7 @@ class HandlerRunner:
 def log_failure(attempt: ClaimedAttempt, failure: Fail, answer: Finished) -> None:
     """Log an attempt that failed: a warning if it is retried, else an error with its traceback."""
     claim = attempt.claim
-    about = {
-        "execution_id": claim.execution_id,
-        "kind": claim.execution_kind,
-        "attempt_index": claim.attempt_index,
-        "category": failure.category,
-    }
+    about = {**fields_of(claim), "category": failure.category}
     what = (claim.execution_kind, claim.execution_id, claim.attempt_index, failure.reason)
     if answer.state != "failed":
         left = max(0, answer.delay_until - attempt.session.now()) / 1000

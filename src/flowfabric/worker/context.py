@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, ParamSpec, TypeVar, Unpack, cast, overload
+from uuid import UUID
 
 import msgspec
 
@@ -25,6 +26,7 @@ from flowfabric.worker.children import (
     OnParentEnd,
 )
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds, optional_ms
+from flowfabric.worker.helpers import Helpers, TaskLog
 from flowfabric.worker.output import StreamMode, frame_of
 from flowfabric.worker.session import Session
 from flowfabric.worker.spending import Reservation, Spending
@@ -35,7 +37,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-_log = logging.getLogger("flowfabric.task")
 _HOUR: Final = "1h"
 _DAY: Final = "1d"
 
@@ -80,6 +81,7 @@ class Context:
         self._waits = Waits(session)
         self._spending = Spending(session)
         self._children = Children(session)
+        self._helpers = Helpers(session)
 
     # ---- steps and time
 
@@ -123,6 +125,18 @@ class Context:
         """Continue at an instant: a datetime with a zone, or seconds since the epoch."""
         end = instant_ms(when, "when")
         await self._waits.sleep(end, 0, f"sleep until {end}")
+
+    def now(self) -> datetime:
+        """The store's clock, in UTC; recorded, so that it is the same instant each time."""
+        return self._helpers.now()
+
+    def uuid(self) -> UUID:
+        """A random id that is the same each time."""
+        return self._helpers.uuid()
+
+    def random(self) -> float:
+        """A number from 0 up to 1 that is the same each time."""
+        return self._helpers.random()
 
     # ---- the outside
 
@@ -324,15 +338,9 @@ class Context:
 
     @property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
-        claim = self._session.claim
-        return logging.LoggerAdapter(
-            _log,
-            {
-                "execution_id": claim.execution_id,
-                "kind": claim.execution_kind,
-                "attempt_index": claim.attempt_index,
-            },
-        )
+        """Carries execution id, kind and attempt, and is silent while the handler is on its way
+        through what it did before."""
+        return TaskLog(self._session)
 
 
 class SyncContext:

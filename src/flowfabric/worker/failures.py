@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator
 from types import FunctionType
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ class KeptFailure:
 
     def __init__(self, fault: BaseException, entry: JournalEntry | None = None) -> None:
         self.fault = fault
-        # None when the journal has it.
+        # None when an earlier entry of the handler recorded it.
         self.entry = entry
         # The name of the first effect behind it.
         self.went_on = ""
@@ -68,15 +68,16 @@ class KeptFailure:
 class Failures:
     """The failures of one entry of a handler, in the order of failing."""
 
-    def __init__(self, append: Callable[[Sequence[JournalEntry]], Awaitable[None]]) -> None:
-        self._append = append
+    def __init__(self, unsaved: list[JournalEntry]) -> None:
+        """`unsaved`: what the journal is to hold before the next effect begins."""
+        self._unsaved = unsaved
         self._kept: list[KeptFailure] = []
-        self._saving = asyncio.Lock()
 
     def keep(self, name: str, seq: int, digest: str, record: FailureRecord) -> BaseException:
         """Remember a failure that just happened; returns what the handler catches."""
         fault = rebuilt(record)
         entry = JournalEntry(FAILED + name, seq, digest, _write(record))
+        self._unsaved.append(entry)
         self._kept.append(KeptFailure(fault, entry))
         return fault
 
@@ -93,18 +94,9 @@ class Failures:
         for one in self._kept:
             one.went_on = one.went_on or name
 
-    async def save(self) -> None:
-        """Record what is still in memory: no effect may begin upon an outcome that could change."""
-        async with self._saving:
-            unsaved = [one for one in self._kept if one.entry is not None]
-            if unsaved:
-                await self._append([one.entry for one in unsaved if one.entry is not None])
-            for one in unsaved:
-                one.entry = None
-
     def recorded_in(self, fault: BaseException) -> KeptFailure | None:
         """The recorded failure that an exception is, or that it was raised from."""
-        saved = {id(one.fault): one for one in self._kept if one.entry is None}
+        saved = {id(one.fault): one for one in self._kept if one.entry not in self._unsaved}
         return next((saved[id(one)] for one in _chain(fault) if id(one) in saved), None)
 
 

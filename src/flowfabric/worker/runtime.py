@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Final
 
 from flowfabric.errors import FlowFabricError
@@ -129,6 +130,7 @@ class Worker:
         self._perform = self._spans.attempts(runner.finish_of)
         self._send_finishes = self._spans.reports(self._call_finish)
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
         self._reporting = Batching[Ending](self._finish, self._has_room.set)
         self._kinds = self._handlers.kinds
         self._unwatch = self._handlers.watch(self._learn_kinds)
@@ -314,7 +316,8 @@ class Worker:
         ):
             attempt = self._prefetched.popleft()
             self._running += 1
-            attempt.task = self._loop.create_task(self._run(attempt))
+            # Not that of whichever attempt ends just now: its middleware may have set variables.
+            attempt.task = self._loop.create_task(self._run(attempt), context=self._context.copy())
 
     async def _run(self, attempt: ClaimedAttempt) -> None:
         finish: Finish | None = None

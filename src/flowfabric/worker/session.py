@@ -110,6 +110,8 @@ class Session:
         self.lease_until = claim.lease_expires_at
         # Renewals that failed in a row for another reason than a lost lease.
         self.failures = 0
+        # Answers that the journal does not have yet, in the order they were given.
+        self._unsaved: list[JournalEntry] = []
 
     # Created on first use: most handlers use few of them.
 
@@ -142,8 +144,17 @@ class Session:
         return {}
 
     @cached_property
+    def _unasked(self) -> set[tuple[str, int]]:
+        """What the journal held at the beginning and the handler has not asked for."""
+        return set()
+
+    @cached_property
+    def _saving(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
+    @cached_property
     def step_failures(self) -> Failures:
-        return Failures(self._append_failures)
+        return Failures(self._unsaved)
 
     @cached_property
     def _uses(self) -> Counter[str]:
@@ -160,6 +171,13 @@ class Session:
 
     def _keep(self, entries: Iterable[JournalEntry]) -> None:
         self._recorded.update(((one.name, one.seq), one) for one in entries)
+        self._unasked.update(self._recorded)
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether the journal holds answers that this entry has not asked for: the handler has been
+        further than it is."""
+        return "_unasked" in vars(self) and bool(self._unasked)
 
     @property
     def policy(self) -> ExecutionPolicy:
@@ -230,6 +248,7 @@ class Session:
             return None
         found = _read(entry.outcome)
         self._require_same_call(key, entry, digest, found.call, call)
+        self._unasked.discard((key.name, key.seq))
         self.output.skip(found.frames)
         return found
 
@@ -239,6 +258,7 @@ class Session:
         if entry is not None:
             found = read_failure(entry.outcome)
             self._require_same_call(key, entry, digest, found.call, call)
+            self._unasked.discard((entry.name, entry.seq))
             self.output.skip(found.frames)
             raise self.step_failures.met(found)
 
@@ -260,15 +280,26 @@ class Session:
         self._recorded[key.name, key.seq] = entry
         return outcome if kept.stored else _read(kept.outcome or b"")
 
-    async def begin_effect(self) -> None:
-        """Record the failures so far, because something is done upon them."""
-        if "step_failures" in vars(self):
-            await self.step_failures.save()
+    def record_later(self, key: JournalKey, digest: str, outcome: Recorded) -> None:
+        """Record an outcome before anything is done upon it."""
+        entry = JournalEntry(key.name, key.seq, digest, _write(outcome))
+        self._unsaved.append(entry)
+        self._recorded[key.name, key.seq] = entry
 
-    async def _append_failures(self, entries: Sequence[JournalEntry]) -> None:
-        # Their output is stored first, as that of a step that succeeded.
-        await self.under_lease(self.output.flush())
-        await self._append_journal(entries)
+    async def begin_effect(self) -> None:
+        """Record what is still in memory: no effect may begin upon an outcome that could change."""
+        if self._unsaved:
+            async with self._saving:
+                await self._save()
+
+    async def _save(self) -> None:
+        # The output of steps that failed is stored first, as that of a step that succeeded.
+        if self.is_putting_out:
+            await self.under_lease(self.output.flush())
+        entries = tuple(self._unsaved)
+        if entries:
+            await self._append_journal(entries)
+            del self._unsaved[: len(entries)]
 
     async def _append_journal(self, entries: Sequence[JournalEntry]) -> list[Kept]:
         held = fence_of(self.claim)
