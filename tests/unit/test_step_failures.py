@@ -4,21 +4,24 @@ import asyncio
 import sys
 import types
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 import pytest
 
-from flowfabric.core.journal import JournalEntry
 from flowfabric.errors import BudgetExceeded, NonRetryable, StepFailed
+from flowfabric.operations.attempts import Kept, NewEntry
+from flowfabric.operations.workers import Claim
+from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.failures import (
     FailureRecord,
-    Failures,
     cancelled_record,
     read_failure,
     rebuilt,
     record_of,
     retryable_of,
 )
+from flowfabric.worker.session import Recorded, Session
 
 
 class Coded(Exception):
@@ -153,19 +156,41 @@ def test_what_an_exception_says_about_retries(fault: Exception, says: bool | Non
     assert retryable_of(fault) is says
 
 
-async def test_failures_are_appended_together_and_once() -> None:
+async def test_answers_are_appended_together_and_once() -> None:
     appended: list[list[str]] = []
 
-    async def append(entries: Sequence[JournalEntry]) -> None:
-        await asyncio.sleep(0)
-        appended.append([one.name for one in entries])
+    class Calls:
+        async def append_journal(self, items: Sequence[NewEntry]) -> list[Kept]:
+            await asyncio.sleep(0)
+            appended.append([one.entry.name for one in items])
+            return [Kept(True) for _ in items]
 
-    failures = Failures(append)
+    claim = Claim(
+        execution_id="e",
+        lease_id="l",
+        lease_epoch=1,
+        attempt_id="a",
+        attempt_index=0,
+        attempt_type="initial",
+        lease_expires_at=0,
+        namespace="n",
+        lane_id="l",
+        priority=0,
+        execution_kind="k",
+        claimed_at=0,
+        created_at=0,
+        tags={},
+        retry_count=0,
+        journal_length=0,
+    )
+    session = Session(claim, cast(WorkerCalls, Calls()))
+    failures = session.step_failures
     one = failures.keep("one", 1, "d", record_of(ValueError("1"), "one"))
+    session.record_later(session.next_key("ff.now"), "d", Recorded("now()"))
     failures.keep("two", 1, "d", record_of(ValueError("2"), "two"))
     assert failures.recorded_in(one) is None
-    await asyncio.gather(failures.save(), failures.save())
-    assert appended == [["ff.failed one", "ff.failed two"]]
+    await asyncio.gather(session.begin_effect(), session.begin_effect())
+    assert appended == [["ff.failed one", "ff.now", "ff.failed two"]]
     outer = RuntimeError("outer")
     outer.__cause__ = BaseExceptionGroup("in", [ValueError("other"), one])
     assert failures.recorded_in(outer) is not None
