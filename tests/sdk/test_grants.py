@@ -5,10 +5,15 @@ from functools import partial
 import msgspec
 import pytest
 
-from flowfabric import ClaimedTask, Claimer, ConfigError, FlowFabric, Run
+from flowfabric import ClaimedTask, Claimer, ConfigError, ExecutionFailed, FlowFabric, Run
 from flowfabric.core.conditions import signal_set
 from flowfabric.errors import InvalidClaimGrant, NotAResumedExecution, WorkerAtCapacity
-from flowfabric.operations.executions import NotReclaimable, Reclaim, ReclaimGranted
+from flowfabric.operations.executions import (
+    NotReclaimable,
+    Reclaim,
+    ReclaimCapExceeded,
+    ReclaimGranted,
+)
 from flowfabric.operations.workers import Grant, NewGrant
 from flowfabric.worker.claimed import SuspendTerms
 from flowfabric.worker.claiming import GrantNotFound
@@ -149,6 +154,47 @@ async def test_lost_work_is_taken_over_with_a_reclaim_grant(fabric: FlowFabric) 
             again = await other.claim_from_reclaim_grant(grant, run.id, "default")
         assert again == NotReclaimable(run.id, "execution_not_reclaimable")
         await task.complete()
+
+
+async def test_a_reclaim_past_the_cap_ends_the_execution(fabric: FlowFabric) -> None:
+    @fabric.task(max_reclaims=1)
+    async def work() -> None: ...
+
+    run = await work.submit()
+    async with fabric.claimer() as claimer:
+        for _ in range(2):
+            task = await claimer.claim_next()
+            assert task is not None
+            await fabric.admin.revoke_lease(run.id)
+            task.drop()
+        options = claimer.options
+        order = Reclaim(
+            worker_id=options.worker_id,
+            worker_instance_id=options.instance_id,
+            lane_id="default",
+            grant_ttl_ms=60_000,
+        )
+        assert await fabric.admin.reclaim(run.id, order) == ReclaimCapExceeded(run.id, 1)
+        with pytest.raises(ExecutionFailed, match="max_reclaims_exceeded"):
+            await run.result(timeout="20s")
+        assert await claimer.claim_next() is None
+
+
+async def test_a_claim_passes_over_what_is_past_its_reclaim_cap(fabric: FlowFabric) -> None:
+    @fabric.task(max_reclaims=0)
+    async def work() -> None: ...
+
+    run = await work.submit()
+    async with fabric.claimer() as claimer:
+        task = await claimer.claim_next()
+        assert task is not None
+        await fabric.admin.revoke_lease(run.id)
+        task.drop()
+        other = await fabric.submit("k")
+        found = await claimer.claim_next()
+        assert found is not None
+        assert found.execution_id == other.id
+        assert (await run.info()).public_state == "failed"
 
 
 async def test_a_reclaim_grant_of_another_is_not_found(fabric: FlowFabric) -> None:
