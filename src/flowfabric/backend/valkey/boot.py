@@ -17,6 +17,7 @@ from flowfabric.errors import (
     InvalidInput,
     ProtocolFault,
     StoreTimeout,
+    TransportError,
     Unavailable,
 )
 
@@ -24,6 +25,7 @@ _log = logging.getLogger("flowfabric.backend.valkey")
 _OLDEST: Final = (7, 2)
 _BACKOFF: Final = Backoff(0.2, 5.0)
 _LONGEST_LAG_S: Final = 10
+_REPLICA_S: Final = 2.0
 _SYNCED: Final = ("everysec", "always")
 
 
@@ -96,10 +98,29 @@ async def _lowest_version(topology: Topology, demands: Demands) -> str:
     versions = [await _version(node, demands) for node in topology.primaries()]
     if not versions:
         raise ClusterFault("valkey: no server of the cluster has any slots yet")
+    versions += await _replica_versions(topology, demands)
     lowest = min(versions, key=_numbers)
     if _numbers(lowest) < _OLDEST:
         raise _TooOld(f"valkey: expected 7.2 or newer, got {lowest}; upgrade the server")
     return lowest
+
+
+async def _replica_versions(topology: Topology, demands: Demands) -> list[str]:
+    """Of all replicas that answer soon: each may become a primary."""
+    login = topology.primaries()[0].login
+    nodes = [Node(*address, login) for address in topology.replicas()]
+    found = await asyncio.gather(*(_replica_version(node, demands) for node in nodes))
+    return [version for version in found if version]
+
+
+async def _replica_version(node: Node, demands: Demands) -> str:
+    try:
+        return await asyncio.wait_for(_version(node, demands), _REPLICA_S)
+    except (TransportError, TimeoutError, _TooOld) as fault:
+        _log.warning("%s is a replica and does not tell its version: %r", node, fault)
+        return ""
+    finally:
+        await node.close()
 
 
 def _numbers(version: str) -> tuple[int, int]:

@@ -138,6 +138,10 @@ class Topology(Protocol):
 
     def primaries(self) -> Sequence[Node]: ...
 
+    def replicas(self) -> Sequence[tuple[str, int]]:
+        """Host and port of those that may become primaries."""
+        ...
+
     async def refresh(self) -> None:
         """Ask the servers anew who has what."""
         ...
@@ -169,6 +173,9 @@ class Standalone:
 
     def primaries(self) -> Sequence[Node]:
         return (self._node,)
+
+    def replicas(self) -> Sequence[tuple[str, int]]:
+        return ()
 
     async def refresh(self) -> None:
         return None

@@ -17,8 +17,8 @@ _log = logging.getLogger("flowfabric.backend.valkey")
 _REFRESH_S: Final = 1.0
 
 _Address = tuple[str, int]
-# The first and the last slot, and who has them.
-_Range = tuple[int, int, _Address]
+# The first and the last slot, who has them, and who has copies.
+_Range = tuple[int, int, _Address, tuple[_Address, ...]]
 
 
 class Cluster:
@@ -32,6 +32,7 @@ class Cluster:
         seed.on_silence = self.schedule_refresh
         self._nodes: dict[_Address, Node] = {(seed.host, seed.port): seed}
         self._slots: list[Node | None] = [None] * SLOTS
+        self._replicas: frozenset[_Address] = frozenset()
         self._refreshing = SingleFlight("refreshing the map of slots", self._refresh)
         self._watchers: list[Callable[[], None]] = []
 
@@ -62,6 +63,9 @@ class Cluster:
         """In no order; none while the map is not known."""
         return tuple({id(node): node for node in self._slots if node is not None}.values())
 
+    def replicas(self) -> Sequence[tuple[str, int]]:
+        return tuple(self._replicas)
+
     async def refresh(self) -> None:
         await self._refreshing.get()
 
@@ -84,7 +88,9 @@ class Cluster:
     async def _refresh(self) -> None:
         # Of a slot that nobody names, whoever had it is the best one to ask.
         slots = self._slots.copy()
-        for first, last, address in await self._best_map():
+        ranges = await self._best_map()
+        self._replicas = frozenset(one for *_, replicas in ranges for one in replicas)
+        for first, last, address, _ in ranges:
             slots[first : last + 1] = [self._node(address)] * (last - first + 1)
         if slots == self._slots:
             return
@@ -138,7 +144,7 @@ class Cluster:
 
 
 def _size(ranges: list[_Range]) -> int:
-    return sum(last - first + 1 for first, last, _ in ranges)
+    return sum(last - first + 1 for first, last, *_ in ranges)
 
 
 async def _map_of(node: Node) -> list[_Range]:
@@ -149,7 +155,12 @@ async def _map_of(node: Node) -> list[_Range]:
 
 
 def _range_of(one: list[Any], asked: Node) -> _Range:
-    first, last, (host, port, *_), *_ = one
-    # A server that does not tell its name is the one that was asked.
+    first, last, primary, *replicas = one
+    return first, last, _address(primary, asked), tuple(_address(at, asked) for at in replicas)
+
+
+def _address(told: list[Any], asked: Node) -> _Address:
+    """A server that does not tell its name is the one that was asked."""
+    host, port, *_ = told
     name = host.decode() if host else ""
-    return first, last, (name if name not in ("", "?") else asked.host, port)
+    return (name if name not in ("", "?") else asked.host), port
