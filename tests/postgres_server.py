@@ -183,6 +183,26 @@ class PostgresServer:
             cursor = connection.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
 
+    def ask_for_password(self, role: str, password: str) -> None:
+        """Make a role that must name its password; all others are let in without."""
+        self.run(f"DROP ROLE IF EXISTS {role}")
+        self.run(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'")
+        rules = Path(self._directory) / "data" / "pg_hba.conf"
+        rules.write_text(f"host all {role} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+        self.run("SELECT pg_reload_conf()")
+        end = time.monotonic() + PATIENCE_S
+        while self._lets_in(role):
+            if time.monotonic() > end:
+                raise RuntimeError("the server asks for no password")
+            time.sleep(0.02)
+
+    def _lets_in(self, role: str) -> bool:
+        try:
+            psycopg.connect(self.address.replace("flowfabric@", f"{role}@")).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
     def await_no_others(self) -> None:
         """Until nobody else is connected to the database of the tests, of those that came after it
         was cleaned for this one."""

@@ -96,6 +96,33 @@ def test_a_database_that_does_not_exist(command: str, monkeypatch: pytest.Monkey
 
 
 @ON_EVERY_COMMAND
+def test_a_role_that_does_not_exist(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = shared_postgres().address.replace("flowfabric@", "stranger@")
+    assert 'role "stranger" does not exist' in _refusal(command, url, monkeypatch)
+
+
+@ON_EVERY_COMMAND
+def test_a_wrong_password(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = shared_postgres()
+    server.ask_for_password("locked", "right")
+    url = server.address.replace("flowfabric@", "locked:wrong@")
+    line = _refusal(command, url, monkeypatch)
+    assert "refused the login: check user and password" in line
+    assert "wrong" not in line
+
+
+@pytest.mark.parametrize("command", ["dev", "server", "migrate"])
+def test_a_role_that_may_not_make_a_schema(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = shared_postgres()
+    with _database("ff_guarded") as url:
+        server.run("DROP ROLE IF EXISTS guest")
+        server.run("CREATE ROLE guest LOGIN")
+        line = _refusal(command, url.replace("flowfabric@", "guest@"), monkeypatch)
+    assert "permission denied for database ff_guarded" in line
+    server.run("DROP ROLE guest")
+
+
+@ON_EVERY_COMMAND
 def test_a_server_that_is_too_old(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No server older than 14 can be installed here, so the least version is raised instead."""
     monkeypatch.setattr(opening, "_OLDEST", 990_000)

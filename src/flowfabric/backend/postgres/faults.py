@@ -31,6 +31,8 @@ _RESTARTING: Final = frozenset({"57P01", "57P02", "57P03", "53300", "25006"})
 # What a trigger raises once the deployment moves to another store.
 CLOSED: Final = "FFMOV"
 _MISSING: Final = frozenset({"42P01", "42703", "42883", "3F000"})
+# A prepared statement that is not there, or is there already: the connection is not ours alone.
+_SHARED: Final = frozenset({"26000", "42P05"})
 
 
 class DatabaseFault(Exception):
@@ -120,6 +122,9 @@ def _of_state(fault: StatementFailed, where: str) -> FlowFabricError:
         return Unavailable(f"{where} is {fault.message}")
     if state in _MISSING:
         return OtherFault(f"{text}; the schema does not fit this release: run flowfabric migrate")
+    if state in _SHARED:
+        advice = "add pooler=transaction&notify=off to the URL"
+        return OtherFault(f"{text}; a pooler of transactions stands between: {advice}")
     if state.startswith("28") or state == "42501":
         return AuthFault(text)
     return Bug(f"postgres: {fault}")
