@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flowfabric.fabric.nodes import Node
     from flowfabric.fabric.runs import Frame, Run
     from flowfabric.fabric.schedules import TaskSchedule
-    from flowfabric.fabric.tasks import Task
+    from flowfabric.fabric.tasks import Task, Tasks
     from flowfabric.telemetry.logs import TaskLogFilter
     from flowfabric.worker.answers import Delay, Fail, Suspend
     from flowfabric.worker.claimed import ClaimedTask
@@ -82,6 +82,7 @@ __all__ = [
     "TaskInfo",
     "TaskLogFilter",
     "TaskSchedule",
+    "Tasks",
     "Worker",
     "WorkerConfig",
     "connect",
@@ -111,7 +112,7 @@ _MODULES: Final = {
     "flowfabric.fabric.nodes": ("Node",),
     "flowfabric.fabric.runs": ("Frame", "Run"),
     "flowfabric.fabric.schedules": ("TaskSchedule",),
-    "flowfabric.fabric.tasks": ("Task",),
+    "flowfabric.fabric.tasks": ("Task", "Tasks"),
     "flowfabric.telemetry.logs": ("TaskLogFilter",),
     "flowfabric.worker.answers": ("Delay", "Fail", "Suspend"),
     "flowfabric.worker.claimed": ("ClaimedTask",),

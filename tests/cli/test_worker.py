@@ -122,6 +122,7 @@ def test_a_second_signal_hands_the_work_back_at_once(tmp_path: Path) -> None:
         assert process.stdout is not None
         banner = process.stdout.readline()
         assert banner.startswith("worker of app:fabric on sqlite app.db, lanes slow;")
+        assert process.stdout.readline() == "tasks: wait_forever\n"
         own = shell.ok("submit", "wait_forever", "--lane", "slow").split()[0]
         assert process.stdout.readline() == "begun\n"
         told = shell.ok("get", own)
@@ -194,3 +195,74 @@ def test_only_the_code_of_the_app_is_watched(tmp_path: Path) -> None:
     (tmp_path / "part").mkdir()
     (tmp_path / "part/more.py").touch()
     assert newest(tmp_path) != before
+
+
+PACKAGE = {
+    "shop/__init__.py": "",
+    "shop/app.py": "from flowfabric import FlowFabric\nfabric = FlowFabric('sqlite:///app.db')\n",
+    "shop/mail.py": """
+from flowfabric import Tasks
+
+tasks = Tasks()
+
+
+@tasks.task
+async def send(to: str) -> str:
+    return f"sent to {to}"
+""",
+    "shop/reports/__init__.py": "from ..app import fabric",
+    "shop/reports/daily.py": """
+from ..app import fabric
+
+
+@fabric.task
+async def report() -> None: ...
+""",
+    "shop/__main__.py": "raise SystemExit('a program')",
+}
+
+
+def _write(directory: Path, files: dict[str, str]) -> None:
+    for name, code in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(code)
+
+
+def test_a_worker_of_a_package_runs_what_its_modules_declare(tmp_path: Path) -> None:
+    _write(tmp_path, PACKAGE)
+    shell = Shell(f"sqlite:///{tmp_path / 'app.db'}")
+    with working(tmp_path, "shop") as process:
+        assert "worker of shop on sqlite app.db" in _heard(process, "worker of shop")
+        assert _heard(process, "tasks:") == "tasks: report, send\n"
+        assert '"sent to ada"' in shell.ok("submit", "send", '{"to": "ada"}', "--wait")
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (
+            {"shop/other.py": "from flowfabric import FlowFabric\nown = FlowFabric('memory://')"},
+            "error: shop has 2 FlowFabric objects: name one: shop.app:fabric, shop.other:own",
+        ),
+        (
+            {
+                "shop/more.py": "from flowfabric import Tasks\ntasks = Tasks()\n\n\n"
+                "@tasks.task\ndef send() -> None: ...\n"
+            },
+            "error: shop: task.send: the name is taken on this fabric",
+        ),
+        ({"shop/wrong.py": "1 / 0"}, "error: shop.wrong cannot be imported"),
+        (
+            {"shop/app.py": "", "shop/mail.py": "", "shop/reports/__init__.py": ""}
+            | {"shop/reports/daily.py": ""},
+            "error: shop has no FlowFabric object and no Tasks",
+        ),
+    ],
+)
+def test_a_package_that_is_wrong_is_told(more: dict[str, str], told: str, tmp_path: Path) -> None:
+    _write(tmp_path, PACKAGE | more)
+    with working(tmp_path, "shop") as process:
+        said, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert told in said

@@ -1,19 +1,17 @@
 """Processes: a development server, a server, a worker."""
 
-import importlib
 import os
 import sys
-import traceback
 from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import msgspec
 import typer
 
 from flowfabric.cli import show
+from flowfabric.cli.apps import loaded, named_store
 from flowfabric.cli.development import App, Development, reloading
 from flowfabric.cli.target import DEFAULT_URL, code_of, fail, run_command
 from flowfabric.config import Address, Settings, StoreUrl, parse_store_url, settings_from
@@ -28,7 +26,11 @@ app = typer.Typer()
 SAMPLE = "flowfabric.demo.app:fabric"
 Config = Annotated[Path | None, typer.Option("--config", help="A TOML file of settings.")]
 Target = Annotated[
-    str, typer.Argument(metavar="MODULE:APP", help="Where the FlowFabric object is.")
+    str,
+    typer.Argument(
+        metavar="MODULE:APP|PACKAGE",
+        help="Where the FlowFabric object is; of a package all modules are imported.",
+    ),
 ]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
@@ -56,7 +58,8 @@ def server(config: Config = None, log_level: LogLevel = "info") -> None:
 @app.command()
 def dev(
     target: Annotated[
-        str, typer.Argument(metavar="[MODULE:APP]", help="An app whose worker is run, too.")
+        str,
+        typer.Argument(metavar="[MODULE:APP|PACKAGE]", help="An app whose worker is run, too."),
     ] = "",
     sample: Annotated[bool, typer.Option("--sample", help="Run the sample app.")] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65_535)] = 9090,
@@ -68,7 +71,7 @@ def dev(
     settings = msgspec.structs.replace(
         _settings(config), listen=Address("127.0.0.1", port), generates_secret=True
     )
-    named = _named_store(target) if target else None
+    named = named_store(target) if target else None
     if named not in (None, settings.store):
         _refuse_store(target, named, settings.store)
     app = App(SAMPLE if sample else target, names_store=named is not None, is_sample=sample)
@@ -132,7 +135,7 @@ def worker(
         command = [sys.executable, "-m", "flowfabric.cli", *sys.argv[1:]]
         raise typer.Exit(reloading([word for word in command if word != "--reload"], target))
     os.environ["FF_URL"] = url or DEFAULT_URL
-    fabric = _loaded(target)
+    fabric = loaded(target)
     if url and fabric.named_store not in (None, wanted := parse_store_url(url)):
         _refuse_store(target, fabric.named_store, wanted)
     write_logs(log_level)
@@ -150,6 +153,7 @@ def worker(
             show.line(
                 f"worker of {target} on {fabric.where}, lanes {lanes}; Ctrl-C hands its work back"
             )
+            show.line(f"tasks: {', '.join(fabric.kinds)}")
             await at_work.run()
 
     with _metrics_of(fabric, metrics_port):
@@ -176,20 +180,6 @@ def _metrics_of(fabric: "FlowFabric", port: int | None) -> Iterator[None]:
         yield
 
 
-def _named_store(target: str) -> StoreUrl | None:
-    """The store that an app names; None when its code fails: its worker reports that, and is
-    started again after a change."""
-    from flowfabric.fabric.app import FlowFabric
-
-    module, _, name = target.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-        return found.named_store if isinstance(found, FlowFabric) else None
-    except Exception:
-        return None
-
-
 def _refuse_store(target: str, named: StoreUrl | None, wanted: StoreUrl) -> NoReturn:
     assert named is not None
     fail(
@@ -197,39 +187,3 @@ def _refuse_store(target: str, named: StoreUrl | None, wanted: StoreUrl) -> NoRe
         " address, or give that address with FF_URL",
         code=2,
     )
-
-
-def _loaded(target: str) -> "FlowFabric":
-    from flowfabric.fabric.app import FlowFabric
-
-    module, found, name = target.partition(":")
-    if not found:
-        fail(f"expected MODULE:APP, e.g. myapp.tasks:fabric, got {target!r}")
-    sys.path.insert(0, str(Path.cwd()))
-    found_there = _imported(module)
-    loaded = getattr(found_there, name, None)
-    if not isinstance(loaded, FlowFabric):
-        what = "is no FlowFabric object" if hasattr(found_there, name) else "does not exist"
-        others = [one for one, it in vars(found_there).items() if isinstance(it, FlowFabric)]
-        meant = f"; did you mean {module}:{others[0]}?" if others else ""
-        fail(f"{target} {what}{meant}")
-    return loaded
-
-
-def _imported(module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as fault:
-        fail(f"there is no module {fault.name}")
-    except FlowFabricError as fault:
-        fail(f"{module}: {fault.detail}")
-    except Exception as fault:
-        # Of the traceback only what is the app's own.
-        own = [one for one in traceback.extract_tb(fault.__traceback__) if _is_own(one.filename)]
-        sys.stderr.write("".join(traceback.format_list(own)))
-        sys.stderr.write("".join(traceback.format_exception_only(fault)))
-        fail(f"{module} cannot be imported")
-
-
-def _is_own(filename: str) -> bool:
-    return not filename.startswith("<") and filename not in (__file__, importlib.__file__)

@@ -3,7 +3,6 @@
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Iterable,
@@ -12,7 +11,7 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from flowfabric.config import Settings, StoreUrl, settings_for
 from flowfabric.core.ids import check_namespace, limit_id
@@ -27,7 +26,7 @@ from flowfabric.fabric.options import Options, names_in
 from flowfabric.fabric.runs import Run, result_of
 from flowfabric.fabric.schedules import ScheduleTerms, TaskSchedule, new_schedule
 from flowfabric.fabric.submitter import MOST_PER_PAGE, Submitter, every, new_signal
-from flowfabric.fabric.tasks import Declare, Task
+from flowfabric.fabric.tasks import Declaring, Task, Tasks
 from flowfabric.fabric.transactions import InTransaction, bound, runs_of
 from flowfabric.operations.budgets import NewBudget
 from flowfabric.operations.events import Cursor, Event, EventScope
@@ -36,7 +35,6 @@ from flowfabric.operations.schedules import ScheduleInfo
 from flowfabric.operations.signals import Delivered
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.claiming import Claimer
-from flowfabric.worker.context import Context, SyncContext
 from flowfabric.worker.durations import Duration, milliseconds, optional_ms
 from flowfabric.worker.handlers import ExtractingHandler, Handler, Handlers, Middleware, TaskHandler
 from flowfabric.worker.runtime import Worker
@@ -46,13 +44,12 @@ if TYPE_CHECKING:
     from flowfabric.fabric.sync import SyncFabric
 
 F = TypeVar("F", bound=Callable[..., Any])
-P = ParamSpec("P")
 R = TypeVar("R")
 
 _COMPLETIONS: Final = frozenset[Family]({"completion"})
 
 
-class FlowFabric(LazyConnection):
+class FlowFabric(LazyConnection, Declaring):
     """Opens on first use; close it with `await fabric.close()` or use it in `async with`."""
 
     def __init__(
@@ -105,45 +102,34 @@ class FlowFabric(LazyConnection):
 
     # ---- declaring
 
-    @overload
-    def task(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...
+    def _declared(self, handler: TaskHandler, options: Options) -> Task[Any, Any]:
+        task: Task[Any, Any] = Task(lambda: self, handler, options, self.namespace)
+        self.register({handler: task.lane})
+        return task
 
-    @overload
-    def task(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
-
-    @overload
-    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
-
-    @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
-
-    @overload
-    def task(self, /, *, name: str = "", **options: Unpack[Options]) -> Declare: ...
-
-    def task(self, function: Any = None, /, *, name: str = "", **options: Unpack[Options]) -> Any:
-        """Declare a task: `@fabric.task` or `@fabric.task(lane="research", retries=3)`."""
-
-        def declare(declared: Callable[..., Any]) -> Task[Any, Any]:
-            handler = TaskHandler(name or declared.__name__, declared)
-            task: Task[Any, Any] = Task(self, handler, options)
-            self._register(handler, task.lane)
-            return task
-
-        return declare if function is None else declare(function)
+    def include(self, tasks: Tasks) -> None:
+        """Run and submit the tasks that were declared apart from a fabric."""
+        tasks.join(self)
 
     def handler(self, kind: str, *, lane: str = "default") -> Callable[[F], F]:
         """Register a function for work that other programs submit; with `*` as the kind, for work
         of every kind that has no handler of its own here."""
 
         def register(function: F) -> F:
-            self._register(ExtractingHandler(kind, function), lane)
+            self.register({ExtractingHandler(kind, function): lane})
             return function
 
         return register
 
-    def _register(self, handler: Handler, lane: str) -> None:
-        self._handlers.add(handler)
-        self._lanes[lane] = None
+    def register(self, lanes: Mapping[Handler, str]) -> None:
+        """Have workers run these handlers on their lanes; none of them, if one is refused."""
+        self._handlers.add(*lanes)
+        self._lanes.update(dict.fromkeys(lanes.values()))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What its workers run, as it was declared; `*` stands for every other kind."""
+        return self._handlers.names
 
     def worker(  # noqa: PLR0913 - each keyword is an option of its own
         self,

@@ -92,10 +92,11 @@ class Handlers:
         self._by_kind: dict[str, Handler] = {}
         self._watchers: list[Callable[[], object]] = []
 
-    def add(self, handler: Handler) -> None:
-        if handler.kind in self._by_kind:
-            raise ConfigError(f"task.{handler.kind}: the name is taken on this fabric")
-        self._by_kind[handler.kind] = handler
+    def add(self, *handlers: Handler) -> None:
+        for handler in handlers:
+            if handler.kind in self._by_kind:
+                raise ConfigError(f"task.{handler.kind}: the name is taken on this fabric")
+        self._by_kind.update((handler.kind, handler) for handler in handlers)
         for changed in list(self._watchers):
             changed()
 
@@ -103,9 +104,14 @@ class Handlers:
         return self._by_kind.get(kind) or self._by_kind.get(EVERY_KIND)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Their kinds in order, as they were declared."""
+        return tuple(sorted(self._by_kind))
+
+    @property
     def kinds(self) -> tuple[str, ...] | None:
-        """All of them in order; None when there is a handler for every kind."""
-        return None if EVERY_KIND in self._by_kind else tuple(sorted(self._by_kind))
+        """What they run; None when there is a handler for every kind."""
+        return None if EVERY_KIND in self._by_kind else self.names
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None]:
         """Call it after every change, until the answer is called."""
