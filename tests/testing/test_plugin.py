@@ -22,6 +22,10 @@ async def test_the_page_about_cancelling_works(tmp_path: Path) -> None:
     await passes(tmp_path, blocks_of("cancel-work.md"), 4)
 
 
+async def test_the_page_about_changing_code_runs(tmp_path: Path) -> None:
+    await passes(tmp_path, blocks_of("change-code.md"), 3)
+
+
 async def passes(tmp_path: Path, blocks: list[str], tests: int) -> None:
     (tmp_path / "test_page.py").write_text("\n".join(blocks))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

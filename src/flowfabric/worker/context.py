@@ -138,6 +138,11 @@ class Context:
         """A number from 0 up to 1 that is the same each time."""
         return self._helpers.random()
 
+    def patched(self, name: str) -> bool:
+        """Whether to take the changed code: false for an execution that had passed this place
+        before the code was changed. Answered once per execution and recorded."""
+        return self._helpers.patched(name)
+
     # ---- the outside
 
     @overload

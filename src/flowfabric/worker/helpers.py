@@ -1,4 +1,5 @@
-"""What differs each time a program runs, made repeatable: the clock, ids, chance, logs."""
+"""What differs each time a program runs, made repeatable: the clock, ids, chance, logs, and which
+code is in use."""
 
 import logging
 import random
@@ -10,8 +11,8 @@ from uuid import UUID, uuid4
 from flowfabric.errors import ConfigError
 from flowfabric.operations.workers import Claim
 from flowfabric.worker.output import is_in_step
-from flowfabric.worker.session import Session
-from flowfabric.worker.steps import describe, recorded, value_of
+from flowfabric.worker.session import JournalKey, Session
+from flowfabric.worker.steps import check_name, describe, recorded, value_of
 
 T = TypeVar("T")
 
@@ -33,6 +34,20 @@ class Helpers:
 
     def random(self) -> float:
         return self._once("random", random.random, float)
+
+    def patched(self, name: str) -> bool:
+        check_name(name)
+        refuse_in_step("patched")
+        session = self._session
+        session.check()
+        # One answer for all its uses.
+        key = JournalKey(f"ff.patched {name}", 1)
+        call, digest = describe("patched", (name,))
+        found = session.recorded(key, digest, call)
+        if found is None:
+            found = recorded(call, not session.is_catching_up)
+            session.record_later(key, digest, found)
+        return bool(value_of(found, bool))
 
     def _once(self, name: str, make: Callable[[], T], type_: type[T]) -> T:
         refuse_in_step(name)
