@@ -201,6 +201,8 @@ async def _acts(world: World) -> None:
     assert isinstance(await admin.reclaim(held, body), ReclaimGranted)
     paused, _ = await world.suspended("paused")
     found = await admin.search(Search(state=("suspended",)))
+    listed = (await admin.list_suspended(int(paused[4 : paused.index("}")]))).items
+    assert [(one.execution_id, one.reason) for one in listed] == [(paused, "waiting_for_signal")]
     assert [one.execution_id for one in found.items] == [paused]
     assert (await admin.resume(paused)).public_state == "waiting"
 

@@ -191,6 +191,7 @@ async def suspend(driver: Driver, held: LeaseProof, timeout_at: int | None) -> N
     await driver.engine.deps.push(plan)
 
 
+@proves(ExecutionQueries.list_suspended)
 async def test_suspended_work_is_listed_by_when_it_times_out(driver: Driver) -> None:
     now = driver.clock()
     ids = {}
@@ -215,6 +216,9 @@ async def test_suspended_work_is_listed_by_when_it_times_out(driver: Driver) -> 
     assert [line.execution_id for line in rest.items] == [ids[300], ids[None]]
     assert rest.next_cursor == ""
     assert (await reads.list_suspended(10)).items == []
+    everybody: Any = reads.list_suspended
+    assert (await everybody(9, visible=frozenset({"elsewhere"}))).items == []
+    assert len((await everybody(9, visible=frozenset({"default"}))).items) == 4
     lane = await reads.list_lane("any", "suspended", limit=2)
     assert [line.execution_id for line in lane.items] == [ids[100], ids[200]]
     others = await reads.list_lane("any", "suspended", cursor=lane.next_cursor, limit=2)

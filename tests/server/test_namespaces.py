@@ -182,6 +182,7 @@ def test_listings_of_what_is_visible_have_sealed_cursors() -> None:
     assert {one.name for one in SEALED} == {
         "search",
         "list_executions",
+        "list_suspended",
         "list_expired_leases",
         "list_flows",
         "search_flows",

@@ -21,7 +21,7 @@ AGREED = {
         " resume_signals read_stream tail_stream read_summary"
     ),
     (READ,): (
-        "attempts history list_executions list_lane search count"
+        "attempts history list_executions list_suspended list_lane search count"
         " explain list_pending_waitpoints follow_stream read_events list_workers"
         " list_flows search_flows describe_flow list_members list_edges describe_budget list_lanes"
         " lane_queues list_expired_leases describe_schedule list_schedules"

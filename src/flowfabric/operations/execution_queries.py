@@ -269,6 +269,16 @@ class LastFailure(Answer, frozen=True):
     category: str
 
 
+class SuspendedExecution(Answer, frozen=True, kw_only=True):
+    """One that waits for signals. Without a timeout `timeout_at_ms` is 9999999999999."""
+
+    execution_id: str
+    suspended_at_ms: int
+    timeout_at_ms: int
+    # The reason code of its suspension.
+    reason: str
+
+
 class Explanation(Answer, frozen=True, kw_only=True):
     """All reasons. An execution that does not run and has no blocker waits for its turn."""
 
@@ -377,6 +387,12 @@ class ExecutionQueries:
         self, partition: int, cursor: str = "", limit: ClampedLimit = 50
     ) -> Page[str]:
         """The ids of one partition, in order."""
+
+    @operation("GET /v1/partitions/{partition}/suspended", READ, owner=VISIBLE)
+    async def list_suspended(
+        self, partition: int, cursor: str = "", limit: ClampedLimit = 50
+    ) -> Page[SuspendedExecution]:
+        """Suspended executions of one partition, the next to time out first."""
 
     @operation("GET /v1/lanes/{lane}/executions", READ)
     async def list_lane(

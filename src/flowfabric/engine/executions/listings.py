@@ -32,6 +32,7 @@ from flowfabric.operations.execution_queries import (
     ExecutionSummary,
     FoundExecution,
     Search,
+    SuspendedExecution,
 )
 from flowfabric.operations.lanes import ExpiredLease
 
@@ -54,13 +55,6 @@ _VIEWS: Final[dict[str, Filter]] = {
     "terminal": Filter(state="terminal"),
     **{f"blocked:{why}": Filter(state="blocked", reason=why) for why in sorted(BLOCK_REASONS)},
 }
-
-
-class Suspended(msgspec.Struct, frozen=True, kw_only=True):
-    execution_id: str
-    suspended_at_ms: int
-    timeout_at_ms: int
-    reason: str
 
 
 class Listings:
@@ -138,17 +132,22 @@ class Listings:
         lines = [summary_of(record) for record in page.records]
         return operations.Page(items=lines, next_cursor=page.next_cursor)
 
+    @implements(ExecutionQueries.list_suspended)
     async def list_suspended(
-        self, partition: int, cursor: str = "", limit: int = PAGE
-    ) -> operations.Page[Suspended]:
-        """Suspended executions of a partition, the next to time out first."""
+        self,
+        partition: int,
+        cursor: str = "",
+        limit: int = PAGE,
+        visible: frozenset[str] | None = None,
+    ) -> operations.Page[SuspendedExecution]:
         whole(partition, "partition", 0, self._deps.counts.flow - 1)
         limit = min(whole(limit, "limit"), MOST_LISTED)
         after = _place_of(cursor)
         if limit == 0:
             return operations.Page(items=[])
         walk = self._walk(Filter(partition=partition, state="suspended"), "id")
-        rows = await _least(walk, _timeout_place, after, limit + 1)
+        shown = (one async for one in walk if visible is None or one.namespace in visible)
+        rows = await _least(shown, _timeout_place, after, limit + 1)
         page = rows[:limit]
         codes = await self._reason_codes(page)
         lines = [suspended_of(record, codes.get(record.suspension_id, "")) for record in page]
@@ -255,8 +254,8 @@ def public_counts(counts: dict[str, int]) -> dict[str, int]:
     return folded
 
 
-def suspended_of(record: Record, reason_code: str = "") -> Suspended:
-    return Suspended(
+def suspended_of(record: Record, reason_code: str = "") -> SuspendedExecution:
+    return SuspendedExecution(
         execution_id=record.execution_id,
         suspended_at_ms=record.moved_at,
         timeout_at_ms=record.wake_at or LAST,
