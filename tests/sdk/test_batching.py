@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from flowfabric.core.journal import JournalEntry
-from flowfabric.errors import Unreachable
+from flowfabric.errors import Conflict, Unreachable
 from flowfabric.operations.attempts import HeldAttempts, NewEntry, NewFrame, Output
 from flowfabric.operations.declaration import Call, Operation
+from flowfabric.operations.executions import Executions, Submission
 from flowfabric.operations.workers import Workers
 from flowfabric.worker import batching as batching_module
 from flowfabric.worker.batching import MOST_ITEMS, Batching, gathered
@@ -127,15 +128,25 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[tuple[str, list[Any]]] = []
         self.fault: Exception | None = None
+        # To submissions of a kind, if not its name.
+        self.answers: dict[str, Any] = {}
 
     def bind(self, declared: Operation[..., Any]) -> Call:
         async def ask(items: list[Any]) -> list[Any]:
             self.asked.append((declared.name, items))
             if self.fault is not None:
                 raise self.fault
-            return [one.entry.outcome if isinstance(one, NewEntry) else b"" for one in items]
+            return [self._answer(one) for one in items]
 
         return ask
+
+    def _answer(self, item: Any) -> Any:
+        match item:
+            case NewEntry():
+                return item.entry.outcome
+            case Submission():
+                return self.answers.get(item.kind, item.kind)
+        return b""
 
 
 def frame(seq: int) -> NewFrame:
@@ -181,6 +192,16 @@ async def test_what_may_not_be_sent_twice_goes_by_itself() -> None:
     unsafe = Output(execution_id="{fp:1}:x", attempt_index=0, frames=[frame(0)])
     await asyncio.gather(append([safe]), append([unsafe]), append([safe]))
     assert server.asked == [("append_frames", [safe, safe]), ("append_frames", [unsafe])]
+
+
+async def test_what_attempts_submit_together_is_one_request() -> None:
+    server = Server()
+    server.answers["b"] = Conflict("taken")
+    submit = gathered(server.bind)(Executions.submit)
+    new = [Submission(kind=one, idempotency_key=one) for one in "abc"]
+    found = await asyncio.gather(*map(submit, new), return_exceptions=True)
+    assert found == ["a", server.answers["b"], "c"]
+    assert server.asked == [("submit_many", new)]
 
 
 async def test_other_operations_are_not_touched() -> None:

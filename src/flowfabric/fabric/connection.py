@@ -25,7 +25,6 @@ from flowfabric.operations.events import Cursor, Event, EventScope
 from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import FramePage, Tail
-from flowfabric.operations.workers import Claim
 from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 from flowfabric.worker.batching import gathered
 from flowfabric.worker.calls import WorkerCalls
@@ -243,9 +242,6 @@ class EngineReads:
         read = self._engine.deps.store.read
         found = await asyncio.gather(*(read(one, WITH_RESULT) for one in execution_ids))
         return [end_of(seen) for seen in found]
-
-    async def children_flow(self, claim: Claim) -> str:
-        return await self._engine.flows.children_flow(claim.execution_id)
 
 
 # ---- manual claiming without a fabric

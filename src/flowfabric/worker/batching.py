@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+from flowfabric.errors import FlowFabricError
 from flowfabric.operations.attempts import HeldAttempts
 from flowfabric.operations.declaration import Call, Operation, Transport
+from flowfabric.operations.executions import Executions
 
 I = TypeVar("I")  # noqa: E741
 
@@ -23,6 +25,8 @@ _GATHERED: Final = frozenset(
         HeldAttempts.report_usages,
     )
 )
+# What one sends by itself, and the batch that it travels in.
+_AS_ITEMS: Final = {Executions.submit.name: Executions.submit_many}
 
 
 class Batching(Generic[I]):
@@ -87,14 +91,27 @@ _Asked = tuple[Sequence[Any], "asyncio.Future[list[Any]]"]
 
 
 def gathered(transport: Transport) -> Transport:
-    """For workers that speak to a server: what several attempts record or put out at the same time
-    shares a request. Items that may not be sent twice go without those that may."""
+    """For workers that speak to a server: what several attempts record, put out or submit at the
+    same time shares a request. Items that may not be sent twice go without those that may."""
 
     def bind(declared: Operation[..., Any]) -> Call:
+        if declared.name in _AS_ITEMS:
+            batch = _AS_ITEMS[declared.name]
+            return _as_item(_gathered(batch, transport(batch)))
         ask = transport(declared)
         return _gathered(declared, ask) if declared.name in _GATHERED else ask
 
     return bind
+
+
+def _as_item(ask: Call) -> Call:
+    async def call(item: Any) -> Any:
+        (answer,) = await ask([item])
+        if isinstance(answer, FlowFabricError):
+            raise answer
+        return answer
+
+    return call
 
 
 def _gathered(declared: Operation[..., Any], ask: Call) -> Call:
@@ -114,7 +131,7 @@ def _gathered(declared: Operation[..., Any], ask: Call) -> Call:
                 future.set_result(own)
 
     async def call(items: Sequence[Any]) -> list[Any]:
-        is_repeatable = declared.is_repeatable({"items": items})
+        is_repeatable = declared.is_repeatable({declared.owners.batch: items})
         if is_repeatable not in batches:
             batches[is_repeatable] = Batching(send)
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()

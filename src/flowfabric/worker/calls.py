@@ -1,6 +1,8 @@
 """The calls of a worker, to an engine in its process or to a server."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 from uuid import uuid4
 
@@ -23,6 +25,7 @@ T = TypeVar("T")
 
 _PAGE: Final = 1_000
 _OP_BYTES: Final = 64
+_REMEMBERED_FLOWS: Final = 4_096
 
 
 class Reads(Protocol):
@@ -34,14 +37,12 @@ class Reads(Protocol):
     async def ended(self, execution_ids: Sequence[str]) -> list[Ended | None]:
         """How executions ended; None for one that has not."""
 
-    async def children_flow(self, claim: Claim) -> str:
-        """The flow that the children of a claimed execution belong to."""
-
 
 class WorkerCalls(Calls):
     def __init__(self, transport: Transport, reads: Reads) -> None:
         super().__init__(transport)
-        self.input, self.ended, self._children_flow = reads.input, reads.ended, reads.children_flow
+        self.input, self.ended = reads.input, reads.ended
+        self._child_flows = ChildFlows(self.children_flow)
 
     async def read_frames(
         self, execution_id: str, attempt_index: int, asked: StreamRange
@@ -71,7 +72,7 @@ class WorkerCalls(Calls):
 
     async def submit_child(self, claim: Claim, submission: Submission) -> str:
         """Create a child in the parent's flow, or find the one its key stands for; its id."""
-        flow_id = claim.flow_id or await self._children_flow(claim)
+        flow_id = claim.flow_id or await self._child_flows.of(claim.execution_id)
         child = replace(
             submission,
             flow_id=flow_id,
@@ -79,6 +80,24 @@ class WorkerCalls(Calls):
             parent_round=claim.round,
         )
         return (await self.submit(child)).execution_id
+
+
+class ChildFlows:
+    """The flows that children belong to, asked for once for each parent: its children are often
+    submitted together. A standalone parent first joins a flow of its own."""
+
+    def __init__(self, ask: Callable[[str], Awaitable[str]]) -> None:
+        self._ask = ask
+        self._known: OrderedDict[str, asyncio.Future[str]] = OrderedDict()
+
+    async def of(self, execution_id: str) -> str:
+        asked = self._known.get(execution_id)
+        if asked is None or (asked.done() and (asked.cancelled() or asked.exception())):
+            asked = self._known[execution_id] = asyncio.ensure_future(self._ask(execution_id))
+            if len(self._known) > _REMEMBERED_FLOWS:
+                self._known.popitem(last=False)
+        # Who gives up does not end it for the others.
+        return await asyncio.shield(asked)
 
 
 # ---- requests under a lease

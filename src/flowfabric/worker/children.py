@@ -94,12 +94,20 @@ class Child(Generic[R]):
     """A child that was submitted. Awaiting its result parks the parent until it has ended."""
 
     def __init__(
-        self, children: "Children", execution_id: str, call: BoundCall[R], terms: ChildTerms
+        self,
+        children: "Children",
+        execution_id: str,
+        call: BoundCall[R],
+        terms: ChildTerms,
+        *,
+        is_new: bool,
     ) -> None:
+        """`is_new`: this entry of the handler submitted it."""
         self._children = children
         self._call = call
         self._terms = terms
         self.id = execution_id
+        self.is_new = is_new
         # Its end is an outcome of its own beside that of its submission.
         self._key = JournalKey(f"ff.result {execution_id}", 1)
 
@@ -138,7 +146,8 @@ class Call(Generic[R]):
         return self._result().__await__()
 
     async def _result(self) -> R:
-        return await (await self.begin()).result()
+        (value,) = await self._children.results([await self.begin()], is_begun_now=True)
+        return value
 
 
 class Children:
@@ -151,8 +160,11 @@ class Children:
         asked = call.at(session.now())
         content = hashlib.sha256(asked.input).hexdigest()[:16]
 
+        is_new = False
+
         async def create(key: JournalKey) -> str:
-            claim = session.claim
+            nonlocal is_new
+            is_new, claim = True, session.claim
             own = f"child/{claim.execution_id}/{claim.round}/{asked.kind}/{key.seq}"
             child = msgspec.structs.replace(
                 asked,
@@ -166,7 +178,7 @@ class Children:
 
         name = f"ff.child {asked.kind}"
         found = await journaled(session, name, asked.kind, (content,), create)
-        return Child(self, value_of(found, str), call, terms)
+        return Child(self, value_of(found, str), call, terms, is_new=is_new)
 
     async def gather(self, items: Sequence["Awaitable[R] | BoundCall[R]"]) -> list[R]:
         """All results in order; the first failure is raised once all have ended. Steps run beside
@@ -184,7 +196,7 @@ class Children:
         for value in values:
             if isinstance(value, Paused):
                 raise value
-        ends = iter(await self._outcomes(children) if children else ())
+        ends = iter(await self._outcomes(children, is_begun_now=not others) if children else ())
         rest = iter(values)
         found = [next(ends if isinstance(one, Call) else rest) for one in waited]
         for outcome in found:
@@ -192,9 +204,11 @@ class Children:
                 raise outcome
         return cast(list[R], found)
 
-    async def _outcomes(self, children: Sequence[Child[R]]) -> list[R | Exception]:
+    async def _outcomes(
+        self, children: Sequence[Child[R]], *, is_begun_now: bool
+    ) -> list[R | Exception]:
         """The results and failures of children, all of which have ended."""
-        ended = await self._ended(children)
+        ended = await self._ended(children, is_begun_now=is_begun_now)
         found: list[R | Exception] = []
         for one, end in zip(children, ended, strict=True):
             try:
@@ -204,23 +218,30 @@ class Children:
                 found.append(fault)
         return found
 
-    async def _ended(self, children: Sequence[Child[R]]) -> list[Ended]:
+    async def _ended(
+        self, children: Sequence[Child[R]], *, is_begun_now: bool = False
+    ) -> list[Ended]:
+        """How all of them ended; pauses until they have. Of children that were submitted a moment
+        ago none has: the step that pauses finds out if one has all the same."""
         session = self._session
         session.check()
-        ended = await session.calls.ended([one.id for one in children])
-        left = [one.id for one, end in zip(children, ended, strict=True) if end is None]
+        ended: list[Ended | None] = []
+        left = [one.id for one in children]
+        if not (is_begun_now and all(one.is_new for one in children)):
+            ended = await session.calls.ended(left)
+            left = [one for one, end in zip(left, ended, strict=True) if end is None]
         if left:
             await session.drain_steps()
             raise session.pause(WaitChildren(tuple(dict.fromkeys(left))))
         return [end for end in ended if end]
 
-    async def results(self, children: Sequence[Child[R]]) -> list[R]:
+    async def results(self, children: Sequence[Child[R]], *, is_begun_now: bool = False) -> list[R]:
         """All results in order; the first failure is raised once all have ended."""
         session = self._session
         session.check()
         for one in children:
             one.raise_recorded(session)
-        ended = await self._ended(children)
+        ended = await self._ended(children, is_begun_now=is_begun_now)
         return [one.decode(session, end) for one, end in zip(children, ended, strict=True)]
 
 
