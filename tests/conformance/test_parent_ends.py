@@ -243,6 +243,8 @@ async def test_a_parent_is_a_member_of_the_flow(driver: Driver) -> None:
         await found.add("child", parent_id=elsewhere)
     with refused(InvalidInput):
         await found.add("child", on_parent_end="shrug")
+    with refused(InvalidInput):
+        await driver.submit(on_parent_end="shrug")
 
 
 # ---- operators

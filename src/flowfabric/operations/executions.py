@@ -64,7 +64,7 @@ class Submission(Part, frozen=True, gc=False, kw_only=True):
     # `leave`, that the child lives on when it ends otherwise than completed.
     parent_id: Annotated[str, Free("checked to be a member of the flow")] = ""
     parent_round: int = 0
-    on_parent_end: Annotated[str, one_of("cancel", "leave")] = ""
+    on_parent_end: Annotated[str, one_of("cancel", "leave")] = "cancel"
     idempotency_key: str = ""
     tags: Tags | None = None
     policy: Policy = None

@@ -57,6 +57,7 @@ _shared_parts: Final = attrgetter(
     "namespace", "lane", "kind", "creator", "payload_encoding", "priority"
 )
 _MOST_COMMON: Final = 256
+_ON_PARENT_END: Final = ("cancel", "leave")
 _common_parts: Final[dict[tuple[Any, ...], NewExecution]] = {}
 _COMPARED: Final = frozenset[With]({"input"})
 
@@ -189,6 +190,10 @@ class Executions:
         record = common.record
         if asked.flow_id != "" or asked.idempotency_key != "" or asked.tags is not None:
             record = _with_own(record, asked)
+        if asked.on_parent_end not in _ON_PARENT_END:
+            raise InvalidInput(
+                f"on_parent_end: expected cancel or leave, got {asked.on_parent_end!r}"
+            )
         if asked.parent_id != "":
             record = self._with_parent(record, asked)
         execution_id = self._id(asked, record, shards)
@@ -213,10 +218,6 @@ class Executions:
         home, index = self._deps.counts.of_flow(record.flow_id), partition_of(parent_id)
         if home != index:
             raise PartitionMismatch(f"the flow lives in partition {home}, the parent in {index}")
-        if asked.on_parent_end not in ("", "cancel", "leave"):
-            raise InvalidInput(
-                f"on_parent_end: expected cancel or leave, got {asked.on_parent_end!r}"
-            )
         return msgspec.structs.replace(
             record,
             parent_id=parent_id,
