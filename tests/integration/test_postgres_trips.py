@@ -24,6 +24,7 @@ from tests.conformance.limiting import new_budget, new_quota, report
 from tests.conformance.streaming import append, frame
 from tests.conformance.test_finish_and_claim import ORDER, done
 from tests.conformance.test_journal import FETCH
+from tests.postgres_server import shared_postgres
 from tests.stores import url_of
 
 
@@ -181,3 +182,16 @@ async def test_presence_and_config_take_two(backend: Backend, trips: Trips) -> N
     for version in range(2):
         await backend.config_put([ConfigPut("document", version, b"body")])
         assert trips.take("config_put") == [2]
+
+
+async def test_a_purge_takes_a_few_for_many(driver: Driver, backend: Backend, trips: Trips) -> None:
+    """What belongs to executions is dropped without a look at it."""
+    at_once = {"retention_ms": 0}
+    await asyncio.gather(*(driver.submit(input=b"x", policy=at_once) for _ in range(20)))
+    claimed = await driver.claim_all(n=20)
+    await asyncio.gather(*(driver.engine.outcomes.complete(one.proof, b"y") for one in claimed))
+    trips.seen.clear()
+    assert await backend.purge(20) == 20
+    (taken,) = trips.take("purge")
+    assert taken <= 20
+    assert shared_postgres().run("SELECT count(*) FROM flowfabric.blob") == [(0,)]

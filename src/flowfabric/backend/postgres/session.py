@@ -91,6 +91,9 @@ class PostgresSession(SqlTables):
     def change(self, statement: str, values: Sequence[Any]) -> int:
         return int(self.rows(statement, values)[0][0])
 
+    def change_each(self, statements: Sequence[Statement]) -> list[int]:
+        return [int(rows[0][0]) for rows in self.send(statements)]
+
     def change_many(self, statement: str, rows: list[Row]) -> None:
         if self.fault is not None:
             raise self.fault

@@ -218,6 +218,17 @@ class MemoryTables(Tables):
             self._put(KEYS, (scope, key), None)
         return len(expired)
 
+    def drop_under(self, tables: Sequence[Table[Any, Any]], firsts: Sequence[str]) -> int:
+        gone = [
+            (table, key)
+            for table in tables
+            for first in firsts
+            for key in _under(self._tables[table], (first,), None)
+        ]
+        for table, key in gone:
+            self._put(table, key, None)
+        return len(gone)
+
     def config_revision(self) -> int:
         return self._config_revision
 

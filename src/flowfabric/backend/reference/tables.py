@@ -285,6 +285,11 @@ class Tables(Protocol):
 
     def drop_expired_keys(self, now: int, limit: int) -> int: ...
 
+    def drop_under(self, tables: Sequence[Table[Any, Any]], firsts: Sequence[str]) -> int:
+        """Delete at once the rows of these tables whose key begins with one of these; how many
+        there were. Nothing is read, so that a row that cannot be read goes, too."""
+        ...
+
     def config_revision(self) -> int:
         """How many puts there were so far: the sum of all versions, removed documents included."""
         ...

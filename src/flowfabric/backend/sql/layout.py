@@ -64,6 +64,9 @@ class Layout:
         self.insert = f"INSERT INTO {self.name} ({', '.join(every)}) VALUES ({marks(every)})"
         self.put = f"{self.insert} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {news}"
         self.delete = f"DELETE FROM {self.name} WHERE {where}"
+        self.delete_under = (
+            f"DELETE FROM {self.name} WHERE {key[0]} IN (SELECT value FROM json_each(?))"
+        )
         depths = range(len(key) + 1)
         self.ranges = {(d, behind): self._range(d, behind) for d in depths for behind in _EITHER}
         self.scans = {behind: self._scan(behind) for behind in _EITHER}

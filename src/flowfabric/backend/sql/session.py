@@ -44,6 +44,10 @@ class Session(ABC):
     def change(self, statement: str, values: Sequence[Any]) -> int:
         """Run one statement that writes; how many rows it changed."""
 
+    def change_each(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[int]:
+        """The same for several."""
+        return [self.change(statement, values) for statement, values in statements]
+
     @abstractmethod
     def change_many(self, statement: str, rows: list[Row]) -> None:
         """Run a statement for many rows. Only `write` may call it: it remembers any error."""

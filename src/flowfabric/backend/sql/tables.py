@@ -369,6 +369,15 @@ class SqlTables(Session):
     def drop_expired_keys(self, now: int, limit: int) -> int:
         return self.change(_EXPIRED_KEYS, (now, limit))
 
+    def drop_under(self, tables: Sequence[Table[Any, Any]], firsts: Sequence[str]) -> int:
+        statements: list[tuple[str, Row]] = []
+        for table in tables:
+            layout = self.layouts[table]
+            places = (self.place(layout, (first,)) for first in firsts)
+            listed = self.listed([place[0] for place in places if place is not None])
+            statements.append((layout.delete_under, (listed,)))
+        return sum(self.change_each(statements))
+
     def config_revision(self) -> int:
         return int(self.rows(REVISION)[0][0])
 

@@ -98,6 +98,7 @@ def test_a_call_stops_when_it_dropped_very_much_and_the_next_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(purge_module, "MOST_ROWS", 2)
+    monkeypatch.setattr(purge_module, "_EXECUTIONS_AT_ONCE", 1)
     for _ in range(3):
         world.finish(input=b"in", retention_ms=10)
     world.clock.advance(10)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from flowfabric.backend.reference.tables import RECORDS, Changes, Put
+from flowfabric.backend.reference.limit_tables import LEDGERS
+from flowfabric.backend.reference.tables import OWNED, RECORDS, Changes, Put
 from flowfabric.backend.sql import views
 from flowfabric.backend.sql.layout import LAYOUTS, Layout, Row
 from flowfabric.backend.sqlite.tables import SqliteTables
@@ -192,6 +193,11 @@ def test_the_log_is_walked_and_trimmed_by_number(tables: Explained) -> None:
     tables.trim_log(7, 5)
     tables.drop_expired_keys(7, 5)
     tables.config_revision()
+    assert_lean(tables)
+
+
+def test_what_goes_with_executions_is_found_by_their_numbers(tables: Explained) -> None:
+    tables.drop_under((*OWNED, LEDGERS), [ID])
     assert_lean(tables)
 
 

@@ -407,6 +407,18 @@ def test_log_numbers_never_come_back(tables: SqliteTables) -> None:
     assert tables.log_rows(0, 9) == [LogRow(6, written[0])]
 
 
+def test_rows_go_with_those_they_belong_to(tables: SqliteTables) -> None:
+    ids = [execution_id(n) for n in range(1, 4)]
+    store(tables, *(a_record(n) for n in range(1, 4)))
+    put(tables, BLOBS, {(one, "input"): b"x" for one in ids})
+    put(tables, JOURNAL, {(ids[0], "s", 1): JournalRow(1, JournalEntry("s", 1, "d", b"1"))})
+    put(tables, GROUPS, {ids[1]: Group(target=ids[1], flow_id="f")})
+    gone, of = [*ids[:2], execution_id(9)], (BLOBS, JOURNAL, GROUPS)
+    assert tables.drop_under(of, gone) == 4
+    assert [key for key, _ in tables.scan(BLOBS, None, 9)] == [(ids[2], "input")]
+    assert tables.drop_under(of, gone) == 0
+
+
 def test_expired_idempotency_keys_go_first_come_first(tables: SqliteTables) -> None:
     put(tables, KEYS, {("s", str(n)): KeyEntry(ID, NOW + n) for n in range(4)})
     assert tables.drop_expired_keys(NOW + 2, 2) == 2
