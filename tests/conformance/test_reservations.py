@@ -115,10 +115,27 @@ async def test_a_cancelled_reservation_is_gone_and_stays_gone(engine: Engine) ->
     await engine.reservations.reserve(*asked(budget_id, t=7))
     assert await engine.reservations.cancel(budget_id, "r") == OK
     assert await engine.reservations.cancel(budget_id, "r") == AGAIN
-    assert await engine.reservations.commit(budget_id, "r", {"t": 7}) == AGAIN
     assert await engine.reservations.reserve(*asked(budget_id, t=7)) == AGAIN
     assert (await usage(engine, budget_id), await reserved(engine, budget_id)) == ({}, {})
     assert await engine.reservations.cancel(budget_id, "never was") == AGAIN
+
+
+async def test_what_was_spent_counts_once_even_if_the_reservation_was_cancelled(
+    engine: Engine,
+) -> None:
+    """A handler that is tried again left the block of its reservation, which cancelled it."""
+    budget_id = await new_budget(engine, {"t": 10})
+    await engine.reservations.reserve(*asked(budget_id, t=7))
+    await engine.reservations.cancel(budget_id, "r")
+    assert await engine.reservations.commit(budget_id, "r", {"t": 6}) == OK
+    assert await engine.reservations.commit(budget_id, "r", {"t": 6}) == AGAIN
+    assert await engine.reservations.cancel(budget_id, "r") == AGAIN
+    assert (await usage(engine, budget_id), await reserved(engine, budget_id)) == ({"t": 6}, {})
+    other = await engine.reservations.reserve(*asked(budget_id, "other", t=4))
+    assert isinstance(other, Reserved)
+    await engine.reservations.cancel(budget_id, "other")
+    late = await engine.reservations.commit(budget_id, "other", {"t": 5})
+    assert late.outcome == "hard_breach"
 
 
 async def test_a_reservation_that_ended_is_given_back_once_when_limits_change(

@@ -40,6 +40,8 @@ class Books:
         self._spent: list[Spent] = []
         self._holds: dict[tuple[str, str], LeaseProof] = {}
         self._finished: dict[tuple[str, str], int] = {}
+        # The executions of finished ones that were cancelled: what they commit still counts.
+        self._cancelled: dict[tuple[str, str], str] = {}
         self._marks: dict[tuple[str, str], int] = {}
 
     def define(self, name: str, level: Level, now: int) -> None:
@@ -106,26 +108,30 @@ class Books:
             return "already_applied"
         if self.refuses(name, held.amounts, now):
             return "hard_breach"
+        self._cancelled.pop(key, None)
         self._holds[key] = held
         return "reserved"
 
     def commit(self, name: str, reservation: str, amounts: dict[str, int], now: int) -> str:
         key = (name, reservation)
-        if self._finished.get(key, 0) > now:
+        is_finished = self._finished.get(key, 0) > now
+        if is_finished and key not in self._cancelled:
             return "already_applied"
         held = self._live(key, now)
         if self.refuses(name, amounts, now, held.amounts if held else None):
             return "hard_breach"
         self._holds.pop(key, None)
         self._finished[key] = now + 86_400_000
-        self._enter(name, amounts, held.execution if held else "")
+        cancelled = self._cancelled.pop(key, "")
+        execution = cancelled if is_finished else ""
+        self._enter(name, amounts, held.execution if held else execution)
         return "ok"
 
     def cancel(self, name: str, reservation: str, now: int) -> str:
         key = (name, reservation)
         if not self._live(key, now):
             return "already_applied"
-        del self._holds[key]
+        self._cancelled[key] = self._holds.pop(key).execution
         self._finished[key] = now + 86_400_000
         return "ok"
 

@@ -96,7 +96,7 @@ async def test_one_that_ends_like_a_generator_or_cancels_itself_has_panicked(
     async with fabric.worker(concurrency=1):
         failed = await failure(await leaves.submit())
         assert (failed.reason, failed.category) == (
-            "handler panicked: as if closed",
+            "handler panicked: GeneratorExit: as if closed",
             "handler_panic",
         )
         failed = await failure(await cancels.submit())
@@ -116,7 +116,7 @@ async def test_a_group_of_exceptions_says_what_is_in_it(fabric: FlowFabric) -> N
     async with fabric.worker():
         failed = await failure(await crowd.submit())
     assert failed.reason == (
-        "unhandled errors in a TaskGroup (1 sub-exception): ValueError: a stone"
+        "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception): ValueError: a stone"
     )
     assert "ValueError: a stone" in failed.traceback
 

@@ -90,7 +90,7 @@ async def test_a_failure_comes_back_with_its_traceback(fabric: FlowFabric) -> No
         run = await fall.submit()
         with pytest.raises(ExecutionFailed) as caught:
             await run.result(timeout="30s")
-    assert caught.value.reason == "outer: 'inner'"
+    assert caught.value.reason == "ValueError: outer: KeyError: 'inner'"
     assert caught.value.category == "handler_error"
     assert "raise ValueError" in caught.value.traceback
     assert [frame async for frame in run.stream()] == []

@@ -21,9 +21,11 @@ from flowfabric.core.policy import (
 from flowfabric.core.tags import submitted_tags
 from flowfabric.errors import ConfigError, FlowFabricError
 from flowfabric.operations.executions import Submission
+from flowfabric.worker.answers import HANDLER_ERROR
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds, optional_ms
 
+RetryOn = type[Exception] | Sequence[type[Exception] | str]
 BackoffOption = FixedBackoff | ExponentialBackoff | Duration
 
 
@@ -36,7 +38,7 @@ class Options(TypedDict, total=False):
     tags: Mapping[str, str]
     retries: int
     backoff: BackoffOption
-    retry_on: Sequence[str]
+    retry_on: RetryOn
     timeout: Duration
     deadline: Duration
     delay: Duration | datetime
@@ -109,9 +111,13 @@ def _checked(options: Options, namespace: str) -> tuple[str, dict[str, str]]:
 
 def names_in(value: object, option: str) -> tuple[str, ...]:
     """A list of names; a single text, which is a list of letters to Python, is a mistake."""
+    return tuple(_listed(value, option))
+
+
+def _listed(value: object, option: str) -> Iterable[Any]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ConfigError(f"{option}: expected a list of names, got {value!r}")
-    return tuple(value)
+    return value
 
 
 def _policy_text(options: Options, namespace: str) -> str:
@@ -162,7 +168,38 @@ def _retry(options: Options) -> RetryPolicy | None:
     backoff = options.get("backoff", ExponentialBackoff())
     if not isinstance(backoff, FixedBackoff | ExponentialBackoff):
         backoff = FixedBackoff(milliseconds(backoff, "backoff"))
-    return RetryPolicy(retries, backoff, names_in(options.get("retry_on", ()), "options.retry_on"))
+    return RetryPolicy(retries, backoff, _categories(options))
+
+
+def retry_classes(options: Options) -> tuple[type[Exception], ...]:
+    """The exceptions after which the worker has an attempt tried again."""
+    return tuple(one for one in _retry_on(options) if isinstance(one, type))
+
+
+def _categories(options: Options) -> tuple[str, ...]:
+    """The categories that are tried again. Classes are judged by the worker: their categories must
+    not be refused by the engine."""
+    given, classes = _retry_on(options), retry_classes(options)
+    names = [one for one in given if isinstance(one, str)]
+    if names and classes:
+        own = (getattr(one, "category", None) for one in classes)
+        names += [HANDLER_ERROR, *(one for one in own if isinstance(one, str) and one)]
+    return tuple(dict.fromkeys(names))
+
+
+def _retry_on(options: Options) -> tuple[type[Exception] | str, ...]:
+    given = options.get("retry_on", ())
+    found = (given,) if isinstance(given, type) else tuple(_listed(given, "options.retry_on"))
+    for one in found:
+        if not isinstance(one, str) and not _is_exception(one):
+            raise ConfigError(
+                f"options.retry_on: expected exception classes and category names, got {one!r}"
+            )
+    return found
+
+
+def _is_exception(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
 
 
 def _timeouts(options: Options) -> TimeoutPolicy | None:

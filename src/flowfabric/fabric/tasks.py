@@ -5,7 +5,7 @@ from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from flowfabric.errors import ConfigError, FlowFabricError
-from flowfabric.fabric.options import Options, prepared
+from flowfabric.fabric.options import Options, prepared, retry_classes
 from flowfabric.fabric.runs import Run
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.context import Context, SyncContext
@@ -82,6 +82,11 @@ class Task(Generic[P, R]):
 
     def options(self, **changed: Unpack[Options]) -> "Task[P, R]":
         """The same task with other options for the calls made through it."""
+        if retry_classes(changed):
+            raise ConfigError(
+                "options.retry_on: exception classes belong to the declaration of the task, where"
+                " its workers read them; name categories here"
+            )
         merged: Options = {**self._options, **changed}
         return Task(self._reach, self._handler, merged, self._namespace)
 
@@ -151,7 +156,9 @@ class Declaring:
         """Declare a task: `@fabric.task` or `@fabric.task(lane="research", retries=3)`."""
 
         def declare(declared: Callable[..., Any]) -> Task[Any, Any]:
-            return self._declared(TaskHandler(name or declared.__name__, declared), options)
+            handler = TaskHandler(name or declared.__name__, declared)
+            handler.retry_on = retry_classes(options)
+            return self._declared(handler, options)
 
         return declare if function is None else declare(function)
 

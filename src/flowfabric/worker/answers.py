@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.core.conditions import Condition, signal_set
+from flowfabric.core.policy import ExecutionPolicy
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.errors import (
     BudgetExceeded,
@@ -27,6 +28,8 @@ from flowfabric.worker.resources import MissingResource
 from flowfabric.worker.session import Paused
 
 REASON_BYTES: Final = 4096
+# The category of a failure that names none.
+HANDLER_ERROR: Final = "handler_error"
 CATEGORY_BYTES: Final = 128
 _TRACE_BYTES: Final = 60_000
 _MAX_GROUP_MEMBERS: Final = 5
@@ -61,7 +64,7 @@ class Delay(msgspec.Struct, frozen=True):
 class Fail(Failure, frozen=True):
     """Return it to fail without raising."""
 
-    category: str = "handler_error"
+    category: str = HANDLER_ERROR
 
 
 Answer = workers.Ending | SuspendOrder
@@ -90,13 +93,13 @@ def failure_of(fault: BaseException) -> workers.Fail:
         return _failure_of(fault)
     except Exception:
         # Its message cannot be built; its class is known.
-        return failed(type(fault).__name__, "handler_error")
+        return failed(type(fault).__name__, HANDLER_ERROR)
 
 
 def _failure_of(fault: BaseException) -> workers.Fail:
     match fault:
         case Unencodable():
-            return failed(str(fault), "handler_error", False)
+            return failed(str(fault), HANDLER_ERROR, False)
         case Undecodable():
             return failed(f"payload: {fault}", "extractor_payload_decode", False)
         case MissingResource():
@@ -106,17 +109,32 @@ def _failure_of(fault: BaseException) -> workers.Fail:
         case Nondeterminism():
             return failed(message_of(fault), "nondeterminism", False)
         case ConfigError():
-            return failed(message_of(fault), "handler_error", False)
+            return failed(message_of(fault), HANDLER_ERROR, False)
         case FlowFabricError() if not isinstance(fault, StepFailed):
-            return failed(message_of(fault), "handler_error", retryable_of(fault))
+            return failed(message_of(fault), HANDLER_ERROR, retryable_of(fault))
         case Exception():
             category = getattr(fault, "category", None)
             return failed(
                 message_of(fault),
-                category if isinstance(category, str) and category else "handler_error",
+                category if isinstance(category, str) and category else HANDLER_ERROR,
                 retryable_of(fault),
             )
     return failed(f"handler panicked: {message_of(fault)}", "handler_panic")
+
+
+def judged_by_class(
+    failure: workers.Fail,
+    fault: BaseException,
+    retry_on: tuple[type[Exception], ...],
+    policy: ExecutionPolicy,
+) -> workers.Fail:
+    """The failure of a task that says which classes are tried again: of another class only those
+    whose category it names."""
+    if not retry_on or failure.retryable is False or isinstance(fault, retry_on):
+        return failure
+    named = policy.retry_policy.retryable_categories if policy.retry_policy else ()
+    is_named = failure.category != HANDLER_ERROR and failure.category in named
+    return failure if is_named else msgspec.structs.replace(failure, retryable=False)
 
 
 def final_if_recorded(failure: workers.Fail, kept: KeptFailure | None) -> workers.Fail:
@@ -134,12 +152,12 @@ def failed(reason: str, category: str, retryable: bool | None = None) -> workers
 def unacceptable(refusal: FlowFabricError, outcome: workers.Ending) -> workers.Fail | None:
     """The failure to report instead of a result that the engine refuses whatever happens."""
     if isinstance(refusal, ValidationError) and isinstance(outcome, workers.Complete):
-        return failed(f"the result cannot be stored: {refusal}", "handler_error", False)
+        return failed(f"the result cannot be stored: {refusal}", HANDLER_ERROR, False)
     return None
 
 
 def message_of(fault: BaseException) -> str:
-    """The message with its causes: `message: cause: cause`."""
+    """Type and message, with those of its causes: `Type: message: Type: cause`."""
     parts: list[str] = []
     seen: set[int] = set()
     link: BaseException | None = fault
@@ -154,13 +172,14 @@ def message_of(fault: BaseException) -> str:
 
 
 def _own_message(fault: BaseException) -> str:
-    """The message of an exception; of a group with those of its members."""
-    text = str(fault) or type(fault).__name__
+    """Type and message of an exception; of a group with those of its members."""
+    text, kind = str(fault), type(fault).__name__
+    # What stands in for another exception begins with the type of that one.
+    if not isinstance(fault, StepFailed):
+        text = f"{kind}: {text}" if text else kind
     if not isinstance(fault, BaseExceptionGroup):
         return text
-    texts = [
-        f"{type(one).__name__}: {message_of(one)}" for one in fault.exceptions[:_MAX_GROUP_MEMBERS]
-    ]
+    texts = [message_of(one) for one in fault.exceptions[:_MAX_GROUP_MEMBERS]]
     more = ["…"] if len(fault.exceptions) > _MAX_GROUP_MEMBERS else []
     return f"{text}: {'; '.join([*texts, *more])}"
 

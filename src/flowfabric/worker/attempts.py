@@ -17,6 +17,7 @@ from flowfabric.worker.answers import (
     failed,
     failure_of,
     final_if_recorded,
+    judged_by_class,
     pause_in,
     trace_of,
 )
@@ -176,7 +177,14 @@ class HandlerRunner:
         await self._keep_trace(attempt, fault)
         if is_cancelled:
             return failed("handler panicked: it cancelled itself", "handler_panic")
-        return final_if_recorded(failure_of(fault), attempt.session.recorded_failure(fault))
+        return self._judged(attempt, fault)
+
+    def _judged(self, attempt: ClaimedAttempt, fault: BaseException) -> Fail:
+        session, failure = attempt.session, failure_of(fault)
+        handler = self._handlers.of(attempt.claim.execution_kind)
+        if handler is not None and handler.retry_on:
+            failure = judged_by_class(failure, fault, handler.retry_on, session.policy)
+        return final_if_recorded(failure, session.recorded_failure(fault))
 
     async def _paused(self, attempt: ClaimedAttempt, pause: Paused) -> Ending | None:
         """What the handler asked to wait for, once its other steps are done."""

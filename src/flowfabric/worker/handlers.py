@@ -61,6 +61,9 @@ class HandlerEnvironment(msgspec.Struct, frozen=True):
 class Handler:
     """A function that runs one kind of work."""
 
+    # The exceptions that are tried again; all of them if none is named.
+    retry_on: tuple[type[Exception], ...] = ()
+
     def __init__(self, kind: str, function: Callable[..., Any]) -> None:
         self.kind = kind
         self.function = function

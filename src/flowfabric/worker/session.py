@@ -153,6 +153,11 @@ class Session:
         return asyncio.Lock()
 
     @cached_property
+    def _notes(self) -> list[JournalEntry]:
+        """Outcomes that the next append records."""
+        return []
+
+    @cached_property
     def step_failures(self) -> Failures:
         return Failures(self._unsaved)
 
@@ -286,6 +291,13 @@ class Session:
         self._unsaved.append(entry)
         self._recorded[key.name, key.seq] = entry
 
+    def note(self, key: JournalKey, digest: str, outcome: Recorded) -> None:
+        """Record an outcome with the next append, or before a pause: asked again until then, it
+        would be the same."""
+        entry = JournalEntry(key.name, key.seq, digest, _write(outcome))
+        self._recorded[key.name, key.seq] = entry
+        self._notes.append(entry)
+
     async def begin_effect(self) -> None:
         """Record what is still in memory: no effect may begin upon an outcome that could change."""
         if self._unsaved:
@@ -303,12 +315,25 @@ class Session:
 
     async def _append_journal(self, entries: Sequence[JournalEntry]) -> list[Kept]:
         held = fence_of(self.claim)
-        items = [NewEntry(**held, entry=one) for one in entries]
+        noted = self._take_notes()
+        items = [NewEntry(**held, entry=one) for one in (*noted, *entries)]
 
         async def append() -> list[Kept]:
             return all_of(await self.calls.append_journal(items))
 
-        return await self.call(append)
+        try:
+            return (await self.call(append))[len(noted) :]
+        except BaseException:
+            if noted:
+                self._notes[:0] = noted
+            raise
+
+    def _take_notes(self) -> list[JournalEntry]:
+        if "_notes" not in vars(self):
+            return []
+        noted = list(self._notes)
+        self._notes.clear()
+        return noted
 
     def recorded_failure(self, fault: BaseException) -> KeptFailure | None:
         """The recorded failure that ends the handler, so that a retry could only meet it again."""
@@ -352,6 +377,8 @@ class Session:
         while self._steps_in_flight:
             await asyncio.wait(set(self._steps_in_flight))
         await self.begin_effect()
+        if vars(self).get("_notes"):
+            await self._append_journal(())
         await self.under_lease(self.output.flush())
         await self.flush_progress()
 

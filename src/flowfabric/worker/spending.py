@@ -79,34 +79,40 @@ class Reservation:
         self._budget_id = budget_id
         self._new = new
         self._key = key
-        self._call_text, self._digest = describe("reserve", (budget_id,))
         self._committed: Usage | None = None
 
     async def __aenter__(self) -> "Reservation":
-        session, new = self._session, self._new
-        found = session.recorded(self._key, self._digest, self._call_text)
-        if found is not None:
-            self._committed = _usage_in(found)
-            return self
-        await session.begin_effect()
-        with kept_failures(session, self._key, self._digest, self._call_text):
-            _judged(await session.call(lambda: self._calls.reserve(self._budget_id, new)))
+        session, key = self._session, self._key
+        text, digest = describe("reserve", (self._budget_id,))
+        if session.recorded(key, digest, text) is None:
+            await session.begin_effect()
+            with kept_failures(session, key, digest, text):
+                _judged(await session.call(lambda: self._calls.reserve(self._budget_id, self._new)))
+            session.note(key, digest, recorded(text, True))
         return self
 
     async def commit(self, **amounts: int) -> Usage:
-        """Count what was really spent; what was set aside beyond it is free again."""
+        """Count what was really spent; what was set aside beyond it is free again. More than was
+        set aside, or all of it if the reservation has ended, is judged like `spend`."""
         if self._committed is None:
             session, name = self._session, self._new.reservation_id
             spent, commit = dict(_checked(amounts)), self._calls.commit_reservation
-            used = await session.call(lambda: commit(self._budget_id, name, spent))
-            outcome = recorded(self._call_text, msgspec.Raw(encode(used)))
-            found = await session.record(self._key, self._digest, outcome)
+
+            async def count(_: JournalKey) -> msgspec.Raw:
+                used = await session.call(lambda: commit(self._budget_id, name, spent))
+                return msgspec.Raw(encode(_judged(used)))
+
+            # Reservations of the same handler may be committed in any order.
+            place = f"ff.commit {self._key.seq}"
+            found = await journaled(session, place, "commit", (self._budget_id,), count)
             self._committed = _usage_in(found)
-        return _judged(self._committed)
+        return self._committed
 
     async def __aexit__(self, _: object, fault: BaseException | None, __: object) -> None:
-        # A pause keeps the reservation: the block is entered again and goes on.
-        if self._committed is None and not isinstance(fault, Paused):
+        session = self._session
+        # A handler that is entered again goes on with it: after a pause, a drain, a lost lease.
+        is_left = isinstance(fault, Paused) or session.is_cancelled or session.is_released
+        if self._committed is None and not is_left:
             await self._calls.cancel_reservation(self._budget_id, self._new.reservation_id)
 
 

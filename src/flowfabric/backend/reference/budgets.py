@@ -238,11 +238,12 @@ def _reserve(budgets: Budgets, item: Reserve) -> Reserved | Hard | AlreadyApplie
 
 
 def _commit(budgets: Budgets, item: Commit) -> SpendAnswer:
-    """A reservation that ended, or never was, sets nothing aside: what was spent still counts."""
+    """A reservation that ended, was cancelled or never was sets nothing aside: what was spent still
+    counts."""
     chain = budgets.needed(item.budget_id)
     key = (item.budget_id, item.reservation_id)
     found = budgets.tx.get(RESERVATIONS, key)
-    if found is not None and found.state != "open":
+    if found is not None and found.state == "committed":
         return AlreadyApplied()
     held = found.amounts if found else {}
     hard = budgets.refused(chain, item.amounts, held)

@@ -211,13 +211,13 @@ local function finish_reservation(state, chain, name, reservation, word)
   return execution
 end
 
--- A reservation that ended, or never was, sets nothing aside: what was spent still counts.
+-- A reservation that ended, was cancelled or never was sets nothing aside: what was spent still counts.
 function acts.commit(state, item)
   local id, amounts, name = item[@commit.budget_id], item[@commit.amounts], item[@commit.reservation_id]
   local chain, fault = ff.needed_chain(state, id)
   if not chain then return fault end
   local reservation = reservation_of(state, id, name)
-  if reservation and reservation[5] ~= $reservation.open then return { 'again' } end
+  if reservation and reservation[5] == $reservation.committed then return { 'again' } end
   local refusal = refused(state, chain, @b.used, amounts, reservation and reservation[2] or {})
   if refusal then return refusal end
   local execution = finish_reservation(state, chain, name, reservation, $reservation.committed)
