@@ -300,6 +300,7 @@ async def test_failures_caught_earlier_stay_when_a_later_one_is_tried_again(
 
     @fabric.task(retries=1, backoff="1ms", lane="stay")
     async def work(ctx: Context) -> str:
+        first = "there"
         try:
             await ctx.step("first", fails, "first", 1)
         except ConnectionError as fault:
