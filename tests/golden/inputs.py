@@ -213,6 +213,7 @@ class Inputs:
             version=self.one((0, 0, record.version, 99)),
             suspension_id=self.one(("", "", "susp-1")),
             grant_id=self.one(("", "", *_IDS)),
+            mail_count=self.one((None, None, None, 0, record.mail_count)),
         )
 
     def _changes(self) -> dict[str, Any]:

@@ -242,6 +242,8 @@ class JournalAppend(msgspec.Struct, frozen=True):
     execution_id: str
     fence: Fence
     entries: tuple[JournalEntry, ...]
+    # Numbers of signals in the mailbox that leave it with these entries, if one of them is new.
+    take: tuple[int, ...] = ()
 
 
 class Journaled(msgspec.Struct, frozen=True):

@@ -35,6 +35,9 @@ class Document(Redacted, frozen=True):
 SUSPENSION: Final = "susp"
 WAITPOINT: Final = "wp/"
 WAITPOINTS: Final = f"{WAITPOINT}*"
+_MAIL: Final = "mail/"
+# All unread mail, as a prefix to read by.
+MAILBOX: Final = f"{_MAIL}*"
 
 
 def waitpoint_name(waitpoint_id: str) -> str:
@@ -52,6 +55,15 @@ def signals_of(waitpoint_id: str) -> str:
 
 def signal_key_name(waitpoint_id: str, idempotency_key: str) -> str:
     return f"key/{waitpoint_id}/{_escaped(idempotency_key)}"
+
+
+def mail_name(seq: int) -> str:
+    """A signal in the mailbox, by its number among the signals of the execution."""
+    return f"{_MAIL}{seq}"
+
+
+def mail_key_name(signal_id: str) -> str:
+    return f"mkey/{_escaped(signal_id)}"
 
 
 def suspend_key_name(idempotency_key: str) -> str:

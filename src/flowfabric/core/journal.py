@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.errors import Nondeterminism, PayloadTooLarge, ResourceExhausted
+from flowfabric.errors import Conflict, Nondeterminism, PayloadTooLarge, ResourceExhausted
 
 MAX_ENTRIES: Final = 10_000
 MAX_ENTRY_BYTES: Final = 1024 * 1024
@@ -36,3 +36,7 @@ def entry_too_large(entry: JournalEntry) -> PayloadTooLarge:
 def journal_full(execution_id: str, length: int) -> ResourceExhausted:
     text = f"journal: {execution_id} has {length} of {MAX_ENTRIES}"
     return ResourceExhausted(text, resource="journal")
+
+
+def mail_gone(execution_id: str, seq: int) -> Conflict:
+    return Conflict(f"take: signal {seq} is not in the mailbox of {execution_id}")

@@ -80,6 +80,8 @@ class Guard(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     grant_id: str = ""
     # A member's flow must not be cancelled.
     uncancelled: bool = False
+    # How many signals are unread; any number when it is None.
+    mail_count: int | None = None
 
 
 class Timer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):

@@ -156,6 +156,9 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     progress_at: int = 0
     last_capability_mismatch_at: int = 0
     last_hmac_validation_failed_at: int = 0
+    # Unread signals in the mailbox, and how large their documents are together.
+    mail_count: int = 0
+    mail_bytes: int = 0
 
 
 LEASE_FIELDS: Final = (

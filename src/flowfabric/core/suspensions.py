@@ -12,7 +12,15 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 import msgspec
 
 from flowfabric.core.conditions import Condition, Evaluation, Satisfier, SignalFacts
-from flowfabric.core.documents import SUSPENSION, Document, Redacted, signal_name, waitpoint_name
+from flowfabric.core.documents import (
+    MAILBOX,
+    SUSPENSION,
+    Document,
+    Redacted,
+    mail_name,
+    signal_name,
+    waitpoint_name,
+)
 from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL
 from flowfabric.core.tokens import Signed, TokenDigest
@@ -57,6 +65,8 @@ class ReceivedSignal(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     correlation_id: str
     accepted_at: int
     payload: bytes | None = None
+    # Its number in the mailbox, which it leaves when it is taken; 0 for one that came by token.
+    mail_seq: int = 0
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -82,6 +92,8 @@ class Suspension(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     timeout_behavior: str = ""
     resume_condition: Condition
     resume_policy: ResumePolicy = ResumePolicy()
+    # Whether signals in the mailbox count as well as those by token.
+    mailbox: bool = False
     continuation_metadata_pointer: str = ""
     evaluation: Evaluation = Evaluation()
     last_signal_at: int = 0
@@ -122,7 +134,7 @@ class Waitpoint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Signal(Redacted, frozen=True, omit_defaults=True, kw_only=True):
-    """A named event from outside, as it was accepted."""
+    """A named event from outside, as it was accepted. One in the mailbox has no waitpoint."""
 
     hidden = ReceivedSignal.hidden
 
@@ -145,8 +157,17 @@ class Signal(Redacted, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def received(signal: Signal) -> ReceivedSignal:
-    fields = {name: getattr(signal, name) for name in ReceivedSignal.__struct_fields__}
-    return ReceivedSignal(**fields)
+    return ReceivedSignal(
+        signal_id=signal.signal_id,
+        signal_name=signal.signal_name,
+        signal_category=signal.signal_category,
+        source_type=signal.source_type,
+        source_identity=signal.source_identity,
+        correlation_id=signal.correlation_id,
+        accepted_at=signal.accepted_at,
+        payload=signal.payload,
+        mail_seq=0 if signal.waitpoint_id else signal.seq,
+    )
 
 
 class SignalKey(msgspec.Struct, frozen=True):
@@ -195,7 +216,7 @@ def carried_signals(suspension: Suspension) -> tuple[ReceivedSignal, ...] | None
 
 def carried(suspension: Suspension, signal: Signal) -> ReceivedSignal | None:
     """The signal that ends the suspension, if nothing else is to be read for it."""
-    alone = (Satisfier(signal.waitpoint_id, signal.signal_id),)
+    alone = (_place_of(signal),)
     is_small = len(signal.payload or b"") <= _CARRIED_BYTES
     return received(signal) if is_small and suspension.evaluation.satisfiers == alone else None
 
@@ -209,6 +230,36 @@ def facts_of(signal: Signal, waitpoint_key: str) -> SignalFacts:
         source_type=signal.source_type,
         source_identity=signal.source_identity,
     )
+
+
+# The key under which conditions with several waitpoints look at the mailbox.
+MAILBOX_KEY: Final = "mailbox"
+
+
+def facts_of_mail(mail: Signal, suspension: Suspension) -> SignalFacts:
+    waitpoint_id, signal_id = _place_of(mail)
+    is_tree = suspension.resume_condition.tree is not None
+    return SignalFacts(
+        signal_id=signal_id,
+        name=mail.signal_name,
+        waitpoint_id=waitpoint_id,
+        waitpoint_key=MAILBOX_KEY if is_tree else suspension.waitpoint_key,
+        source_type=mail.source_type,
+        source_identity=mail.source_identity,
+    )
+
+
+def _place_of(signal: Signal) -> Satisfier:
+    """Mail has no waitpoint: its number in the mailbox tells it apart."""
+    own = signal.signal_id if signal.waitpoint_id else str(signal.seq)
+    return Satisfier(signal.waitpoint_id, own)
+
+
+def stored_at(place: Satisfier) -> str:
+    """The name of the document of a signal that counted."""
+    if place.waitpoint_id:
+        return signal_name(*place)
+    return mail_name(int(place.signal_id))
 
 
 class Tokened(Protocol):
@@ -309,6 +360,13 @@ def signals_in(documents: Mapping[str, Document], waitpoint: Waitpoint) -> list[
     return sorted(
         (signal for signal in sent if signal.seq > waitpoint.after_seq), key=lambda one: one.seq
     )
+
+
+def mail_in(documents: Mapping[str, Document]) -> list[Signal]:
+    """The unread signals of the mailbox, oldest first."""
+    prefix = MAILBOX.removesuffix("*")
+    found = [read_signal(documents[name]) for name in documents if name.startswith(prefix)]
+    return sorted(found, key=lambda one: one.seq)
 
 
 def known_signal(document: Document | None, now: int) -> str:

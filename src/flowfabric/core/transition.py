@@ -54,6 +54,8 @@ def guard_holds(guard: Guard, record: Record, now: int) -> bool:
         return False
     if guard.suspension_id and record.suspension_id != guard.suspension_id:
         return False
+    if guard.mail_count is not None and record.mail_count != guard.mail_count:
+        return False
     return not guard.grant_id or record.grant_id == guard.grant_id
 
 

@@ -39,6 +39,7 @@ from flowfabric.engine.store import Facts
 from flowfabric.engine.streams.events import Events
 from flowfabric.engine.streams.streams import Streams
 from flowfabric.engine.suspensions.keys import Keys
+from flowfabric.engine.suspensions.mailbox import Mailboxes
 from flowfabric.engine.suspensions.signals import Signals
 from flowfabric.engine.suspensions.suspend import Suspensions
 from flowfabric.engine.suspensions.waitpoints import Waitpoints
@@ -87,6 +88,7 @@ class Engine:
         self.journals = Journals(deps)
         self.keys = Keys(backend, deps.limits.waitpoint_grace_ms, store_keys)
         self.signals = Signals(deps, self.keys)
+        self.mailboxes = Mailboxes(deps)
         self.suspensions = Suspensions(deps, self.keys, self.signals)
         self.waitpoints = Waitpoints(deps, self.keys)
         self.api_tokens = ApiTokens(deps)

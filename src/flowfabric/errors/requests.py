@@ -119,7 +119,7 @@ class ResourceExhausted(ServiceError, code="resource_exhausted", category="retry
     """A shared resource is used up: wait, as long as `retry_after_ms` says if it is given."""
 
     def is_for_callers(self) -> bool:
-        return self.details.get("resource") in (None, "journal")
+        return self.details.get("resource") in (None, "journal", "mailbox")
 
 
 class TimedOut(ServiceError, code="timeout", status=504):

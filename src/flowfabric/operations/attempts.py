@@ -61,6 +61,8 @@ class SuspendOrder(Part, frozen=True, kw_only=True):
     timeout_ms: int | None = None
     timeout_behavior: str = ""
     resume_policy: ResumePolicy = ResumePolicy()
+    # Whether signals in the mailbox count, those that lie there already first.
+    mailbox: bool = False
     continuation_metadata_pointer: str = ""
     idempotency_key: str = ""
     op: str = ""
@@ -151,9 +153,10 @@ class Appended(Answer, frozen=True):
 
 
 class NewEntry(Fence, frozen=True, kw_only=True):
-    """A step to record."""
+    """A step to record. `take` has the numbers of signals that leave the mailbox with it."""
 
     entry: JournalEntry
+    take: tuple[int, ...] = ()
 
 
 class Kept(Answer, frozen=True):

@@ -55,6 +55,15 @@ class Child(Answer, frozen=True):
     public_state: str
 
 
+class KeptSignal(Answer, frozen=True, kw_only=True):
+    """An unread signal in the mailbox, without its payload."""
+
+    signal_name: str
+    signal_id: Annotated[str, Free("a name within its execution")]
+    accepted_at: int
+    payload_bytes: int = 0
+
+
 class ExecutionInfo(Answer, frozen=True, kw_only=True):
     """One execution as its readers see it. An instant of 0 has not come yet."""
 
@@ -74,6 +83,9 @@ class ExecutionInfo(Answer, frozen=True, kw_only=True):
     # The first hundred by creation, and whether there are more.
     children: tuple[Child, ...] = ()
     more_children: bool = False
+    # How many signals are unread, and the first hundred of them.
+    mail_count: int = 0
+    mailbox: tuple[KeptSignal, ...] = ()
     blocking_detail: str
     # How it ended, or failed last.
     result_encoding: str = ""

@@ -1,15 +1,15 @@
 """Signals, and the waitpoints that take them."""
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
 from flowfabric import errors
 from flowfabric.core.documents import Redacted
 from flowfabric.core.rules.signals import Accepted, Duplicate
-from flowfabric.core.suspensions import Signal, WaitpointState
+from flowfabric.core.suspensions import ReceivedSignal, Signal, WaitpointState
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.operations.declaration import ADMIN, APPROVE, READ, SUBMIT, operation
+from flowfabric.operations.declaration import ADMIN, APPROVE, READ, SUBMIT, WORKER, operation
 from flowfabric.operations.types import (
     UUID_PATTERN,
     Answer,
@@ -74,6 +74,29 @@ class Approval(Redacted, Part, frozen=True, kw_only=True):
     idempotency_key: str = ""
 
 
+# JSON that is kept as it came.
+if TYPE_CHECKING:
+    Json = msgspec.Raw | None
+else:
+    Json = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={})]
+
+
+class Mail(Redacted, Part, frozen=True, kw_only=True):
+    """A signal for the mailbox of an execution. Of signals with one `id` the first one counts, for
+    24 hours; without an id each one counts."""
+
+    hidden = Signal.hidden
+
+    payload: Json = None
+    id: Annotated[str, Free("a name within its execution")] = ""
+
+
+class Unread(Answer, frozen=True):
+    """The signals in a mailbox, oldest first."""
+
+    signals: tuple[ReceivedSignal, ...]
+
+
 class OpenWaitpoint(Answer, frozen=True, kw_only=True):
     """A waitpoint that takes signals, without its token. An instant of 0 has not come."""
 
@@ -109,6 +132,29 @@ class Signals:
     async def signal(self, execution_id: ExecutionId, new: NewSignal) -> Accepted | Duplicate:
         """Deliver a signal by the token of its waitpoint, which is checked before anything
         else."""
+
+    @operation(
+        "POST /v1/executions/{execution_id}/signals/{name}",
+        SUBMIT,
+        errors.ExecutionNotFound,
+        errors.ExecutionNotActive,
+        errors.InvalidInput,
+        errors.PayloadTooLarge,
+        errors.SignalLimitExceeded,
+        errors.ResourceExhausted,
+        size="medium",
+        repeat=("id",),
+    )
+    async def signal_by_name(
+        self, execution_id: ExecutionId, name: str, mail: Mail
+    ) -> Accepted | Duplicate:
+        """Put a signal into the mailbox of an execution, whatever it is doing. It is kept until a
+        wait for its name takes it."""
+
+    @operation("GET /v1/executions/{execution_id}/mailbox", WORKER, errors.ExecutionNotFound)
+    async def read_mailbox(self, execution_id: ExecutionId) -> Unread:
+        """The unread signals of the mailbox with their payloads, for whoever runs the
+        execution."""
 
     @operation(
         "GET /v1/executions/{execution_id}/pending-waitpoints", READ, errors.ExecutionNotFound

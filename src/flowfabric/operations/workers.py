@@ -187,6 +187,8 @@ class Claim(Answer, frozen=True, gc=False, kw_only=True):
     replay_count: int = 0
     round: int = 0
     journal_length: int
+    # Unread signals in its mailbox.
+    mail_count: int = 0
     resumed_by: Resumption | None = None
 
     # Logs must not show lease ids, which authorize, nor inputs, which may be personal.

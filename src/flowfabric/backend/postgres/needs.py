@@ -39,7 +39,7 @@ from flowfabric.backend.reference.tables import (
 )
 from flowfabric.backend.sql.layout import Row
 from flowfabric.backend.types import ClaimRequest
-from flowfabric.core.documents import SUSPENSION
+from flowfabric.core.documents import SUSPENSION, mail_name
 from flowfabric.core.graph import edge_key
 from flowfabric.core.ids import partition_of
 from flowfabric.core.lease import QUEUE_PAGE
@@ -120,7 +120,14 @@ def _append(fetch: Prefetch, items: Sequence[Any]) -> None:
 
 def _journal(fetch: Prefetch, items: Sequence[Any]) -> None:
     ids = [item.execution_id for item in items]
-    fetch.own_records(ids)
+    takes = [(item.execution_id, mail_name(seq)) for item in items for seq in item.take]
+    if takes:
+        # Their records are written.
+        fetch.flows(ids)
+        fetch.records(ids)
+        fetch.rows(DOCUMENTS, takes)
+    else:
+        fetch.own_records(ids)
     fetch.rows(
         JOURNAL,
         [(item.execution_id, one.name, one.seq) for item in items for one in item.entries],

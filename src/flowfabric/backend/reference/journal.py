@@ -3,19 +3,23 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from flowfabric.backend.reference.tables import JOURNAL, RECORDS, JournalRow
+from flowfabric.backend.reference.tables import DOCUMENTS, JOURNAL, RECORDS, JournalRow
 from flowfabric.backend.reference.transaction import Transaction, is_held
 from flowfabric.backend.types import JournalAppend, Journaled, JournalPage
+from flowfabric.core.documents import mail_name
 from flowfabric.core.journal import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
     JournalEntry,
     entry_too_large,
     journal_full,
+    mail_gone,
     other_step,
 )
 from flowfabric.core.pages import Room
 from flowfabric.core.plan import Refused
+from flowfabric.core.record import Record
+from flowfabric.core.transition import Transition, changed_record
 
 # Entries may be large: so many are read before it is seen whether they fill the page.
 _ROWS_A_READ: Final = 16
@@ -47,6 +51,8 @@ class _Journaling:
         new: dict[_Key, JournalEntry] = {}
         found = tuple(self._stored(item.execution_id, entry, new) for entry in item.entries)
         self._write(item.execution_id, new)
+        if new and item.take:
+            self._take(record, item.take)
         return Journaled(found, tx.now)
 
     def _stored(
@@ -62,6 +68,22 @@ class _Journaling:
         elif stored.digest != entry.digest:
             raise other_step(entry, stored.digest)
         return stored
+
+    def _take(self, record: Record, take: Sequence[int]) -> None:
+        """Let signals leave the mailbox: whatever was made of them is recorded now."""
+        own, tx, size = record.execution_id, self._tx, 0
+        for seq in take:
+            key = (own, mail_name(seq))
+            document = tx.get(DOCUMENTS, key)
+            if document is None:
+                raise mail_gone(own, seq)
+            size += len(document.body)
+            tx.put(DOCUMENTS, key, None)
+        news = {
+            "mail_count": record.mail_count - len(take),
+            "mail_bytes": record.mail_bytes - size,
+        }
+        tx.write(Transition(record, changed_record(record, news, tx.now)))
 
     def _write(self, execution_id: str, new: dict[_Key, JournalEntry]) -> None:
         if not new:

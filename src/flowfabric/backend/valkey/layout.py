@@ -127,6 +127,7 @@ PLAN: Final = (
     "want",
     "unsettled",
     "graph",
+    "mail_count",
 )
 
 # Counters of an attempt's stream; those of the modes are how many frames of each are kept.

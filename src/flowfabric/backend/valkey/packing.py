@@ -306,6 +306,7 @@ def _shape(plan: Plan, args: Args, searchable: frozenset[str]) -> list[Any]:
             plan.want == "record",
             not plan.settle,
             pack_graph(plan),
+            False if guard.mail_count is None else guard.mail_count,
         ]
     return packed
 
@@ -324,6 +325,7 @@ def _has_rare(plan: Plan) -> bool:
         or guard.suspension_id
         or guard.grant_id
         or guard.uncancelled
+        or guard.mail_count is not None
     )
 
 

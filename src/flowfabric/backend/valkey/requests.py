@@ -107,7 +107,7 @@ class PutSummary(Request):
 
 class AppendSteps(Request):
     """ff1_journal. Entries are address, digest, size in turn; their bodies are the arguments from
-    the first on."""
+    the first on. `take` names documents that leave the mailbox."""
 
     id: str
     lease_id: str
@@ -115,6 +115,7 @@ class AppendSteps(Request):
     attempt_id: str
     entries: list[Any]
     first_argument: int
+    take: list[str]
 
 
 class ReadSteps(Request):

@@ -30,11 +30,13 @@ from flowfabric.backend.valkey.packing import (
 )
 from flowfabric.backend.valkey.requests import AppendFrames, AppendSteps, PutSummary, ReadSteps
 from flowfabric.core import pages
+from flowfabric.core.documents import mail_name
 from flowfabric.core.journal import (
     MAX_ENTRIES,
     JournalEntry,
     entry_too_large,
     journal_full,
+    mail_gone,
     other_step,
 )
 from flowfabric.core.merge_patch import summary_too_large
@@ -267,6 +269,7 @@ def _pack_steps(item: JournalAppend, args: Args) -> AppendSteps:
         attempt_id=fence.attempt_id,
         entries=entries,
         first_argument=bodies[0] if bodies else 0,
+        take=[mail_name(seq) for seq in item.take],
     )
 
 
@@ -282,6 +285,8 @@ def _journaled(item: JournalAppend, answer: Any, reply: Reply) -> Answered[Journ
             return entry_too_large(item.entries[place - 1])
         case ["full", length]:
             return journal_full(item.execution_id, length)
+        case ["no mail", place]:
+            return mail_gone(item.execution_id, item.take[place - 1])
         case _:
             return Bug(f"journal: {answer[0]}")
 

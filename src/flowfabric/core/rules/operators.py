@@ -1,6 +1,6 @@
 """What operators, limits and the scheduler do to a record from outside."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -174,8 +174,15 @@ class Reopening(msgspec.Struct, frozen=True):
     unmet: int
 
 
-def replay(record: Record, request: ReplayRequest, reopened: Reopening | None, now: int) -> Plan:
-    """Run a finished execution again. A skipped member waits for its reopened edges."""
+def replay(
+    record: Record,
+    request: ReplayRequest,
+    reopened: Reopening | None,
+    now: int,
+    unread: Collection[str] = (),
+) -> Plan:
+    """Run a finished execution again, with an empty mailbox: `unread` names its documents. A
+    skipped member waits for its reopened edges."""
     branch = "normal" if reopened is None else "skipped_flow_member"
     goal: dict[str, Any] = {"state": "waiting", "next": "replay"}
     if reopened is not None:
@@ -202,6 +209,7 @@ def replay(record: Record, request: ReplayRequest, reopened: Reopening | None, n
             "previous_attempt": previous,
         },
         blobs={"result": None},
+        documents=dict.fromkeys(unread),
         drop_journal=True,
         graph=reopened.edit if reopened else None,
         event=Event(
@@ -227,6 +235,8 @@ _FRESH: Final[Mapping[str, Any]] = {
     "cancellation_reason": "",
     "cancelled_by": "",
     "result_encoding": "",
+    "mail_count": 0,
+    "mail_bytes": 0,
 }
 
 

@@ -252,7 +252,7 @@ def repeat(record: Record, signal: Signal, existing_signal_id: str) -> DeliveryD
         target=record.execution_id,
         rule="note",
         guard=Guard(frozenset[str](STATES)),
-        event=_event(_replace(signal, signal_id=existing_signal_id), DEDUPED),
+        event=signal_event_of(_replace(signal, signal_id=existing_signal_id), DEDUPED),
     )
     return DeliveryDecision(plan, Duplicate(existing_signal_id))
 
@@ -260,7 +260,7 @@ def repeat(record: Record, signal: Signal, existing_signal_id: str) -> DeliveryD
 def deliver(target: Target, signal: Signal, terms: Terms) -> DeliveryDecision:
     """Accept a signal that is new and authenticated."""
     is_pending = _check_target(target)
-    _check_limit(target.record, terms.max_signals)
+    check_limit(target.record, terms.max_signals)
     numbered = _replace(signal, seq=target.record.signal_count + 1)
     if is_pending:
         return _buffer(target, _replace(numbered, observed_effect=BUFFERED), terms)
@@ -282,7 +282,8 @@ def _check_target(target: Target) -> bool:
     raise TargetNotSignalable(f"{record.execution_id} is {record.state}, not suspended")
 
 
-def _check_limit(record: Record, lower: int) -> None:
+def check_limit(record: Record, lower: int = 0) -> None:
+    """Refuse more signals than the policy allows; a sender's own limit can only be lower."""
     limit = read_policy(record.policy).max_signals_per_execution
     if lower:
         limit = min(limit, lower) if limit else lower
@@ -299,7 +300,7 @@ def _buffer(target: Target, signal: Signal, terms: Terms) -> DeliveryDecision:
         guard=Guard(frozenset({record.state}), version=record.version),
         set={"signal_count": signal.seq},
         documents=_documents(target.waitpoint, signal, terms),
-        event=_event(signal, signal.observed_effect),
+        event=signal_event_of(signal, signal.observed_effect),
     )
     return DeliveryDecision(plan, Accepted(signal.signal_id, signal.observed_effect))
 
@@ -328,7 +329,7 @@ def _count(target: Target, signal: Signal, terms: Terms) -> DeliveryDecision:
             SUSPENSION: write_document(after),
             **_documents(target.waitpoint, signal, terms),
         },
-        event=_event(signal, verdict.effect),
+        event=signal_event_of(signal, verdict.effect),
     )
     return DeliveryDecision(plan, Accepted(signal.signal_id, verdict.effect))
 
@@ -351,5 +352,5 @@ def _documents(waitpoint: Waitpoint, signal: Signal, terms: Terms) -> dict[str, 
     return documents
 
 
-def _event(signal: Signal, effect: str) -> Event:
+def signal_event_of(signal: Signal, effect: str) -> Event:
     return signal_event(signal.signal_id, signal.waitpoint_id, signal.source_identity, effect)

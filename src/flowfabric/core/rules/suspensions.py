@@ -15,8 +15,10 @@ from flowfabric.core.handles import Handle
 from flowfabric.core.plan import Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record
+from flowfabric.core.rules.mailbox import judge
 from flowfabric.core.rules.operators import at_version
 from flowfabric.core.suspend_outcomes import (
+    Details,
     Outcome,
     Satisfied,
     StoredOutcome,
@@ -197,11 +199,27 @@ def with_policy(suspension: Suspension, record: Record) -> Suspension:
     )
 
 
-def suspend(pause: Pause) -> Decided:
-    """Suspend on waitpoints that begin now. Nothing stored has to be known for it."""
+def suspend(pause: Pause, mail_count: int = 0) -> Decided:
+    """Suspend on waitpoints that begin now. Nothing stored has to be known for it but, where mail
+    counts, how much of it was looked at."""
     documents = {waitpoint_name(one.waitpoint_id): write_document(one) for one in pause.waitpoints}
-    change = _Change(Guard(_ACTIVE, pause.fence), {}, None, documents)
+    looked_at = mail_count if pause.suspension.mailbox else None
+    guard = Guard(_ACTIVE, pause.fence, mail_count=looked_at)
+    change = _Change(guard, {}, None, documents)
     return _suspended(pause, change, pause.waitpoints)
+
+
+def suspend_beside_mail(
+    record: Record, pause: Pause, unread: Sequence[Signal]
+) -> tuple[Plan | None, Outcome]:
+    """Suspend, from what the mailbox holds already; mail that meets the condition stays there until
+    its holder takes it, and nothing changes."""
+    judged = judge(pause.suspension, unread)
+    if judged.is_satisfied:
+        own = pause.suspension.suspension_id
+        return None, Satisfied(Details(own, ()), tuple(map(received, judged.counted)))
+    suspension = _replace(pause.suspension, evaluation=judged.evaluation)
+    return suspend(_replace(pause, suspension=suspension), record.mail_count)
 
 
 class _Change(NamedTuple):

@@ -133,6 +133,7 @@ def claim_from(claimed: Claimed) -> Claim:
         replay_count=record.replay_count,
         round=record.round,
         journal_length=claimed.journal_length,
+        mail_count=record.mail_count,
         resumed_by=claimed.resumed_by,
     )
 

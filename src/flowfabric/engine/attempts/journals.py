@@ -11,6 +11,7 @@ from flowfabric.backend.types import JournalAppend, Journaled
 from flowfabric.core.checks import check_lease
 from flowfabric.core.ids import check_text, parse_execution_id
 from flowfabric.core.journal import JournalEntry
+from flowfabric.core.rules.mailbox import MOST_UNREAD
 from flowfabric.engine.checking import body, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lease_proof import LeaseProof
@@ -37,11 +38,13 @@ class Journals:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
-    async def append(self, proof: LeaseProof, entries: Sequence[JournalEntry]) -> list[Kept]:
+    async def append(
+        self, proof: LeaseProof, entries: Sequence[JournalEntry], take: Sequence[int] = ()
+    ) -> list[Kept]:
         """Keep steps under the lease; one that was recorded with another digest is an error."""
-        checked = checked_entries(entries)
+        checked, taken = checked_entries(entries), _checked_take(take)
         fence = await self._deps.fence_of(proof, may_override=False)
-        return await self._append(JournalAppend(proof.execution_id, fence, checked))
+        return await self._append(JournalAppend(proof.execution_id, fence, checked, taken))
 
     @implements(attempts.HeldAttempts.append_journal)
     async def append_journal(self, items: Sequence[NewEntry]) -> list[Kept | FlowFabricError]:
@@ -51,7 +54,7 @@ class Journals:
 
     async def _answer(self, new: NewEntry) -> Kept | FlowFabricError:
         try:
-            (kept,) = await self.append(self._deps.leases.proof(new), (new.entry,))
+            (kept,) = await self.append(self._deps.leases.proof(new), (new.entry,), new.take)
         except FlowFabricError as fault:
             return fault
         return kept
@@ -89,6 +92,12 @@ def checked_entries(entries: Sequence[JournalEntry]) -> tuple[JournalEntry, ...]
     if not entries:
         raise InvalidInput("entries: expected at least one")
     return tuple(_checked(entry) for entry in entries)
+
+
+def _checked_take(take: Sequence[int]) -> tuple[int, ...]:
+    if len(take) > MOST_UNREAD or len(set(take)) < len(take):
+        raise InvalidInput(f"take: expected at most {MOST_UNREAD} numbers, each once")
+    return tuple(whole(seq, "take", 1) for seq in take) if take else ()
 
 
 def _checked(entry: JournalEntry) -> JournalEntry:

@@ -8,7 +8,7 @@ from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.bounds import MAX_TAGS, check_number
 from flowfabric.core.checks import check_priority, check_replay
-from flowfabric.core.documents import SUSPENSION
+from flowfabric.core.documents import MAILBOX, SUSPENSION
 from flowfabric.core.flow_checks import flow_cancelled
 from flowfabric.core.graph import reopen
 from flowfabric.core.ids import check_lane, check_text, parse_execution_id, utf8_size
@@ -143,13 +143,14 @@ class Operators:
     async def _try_replay(
         self, execution_id: str, request: ReplayRequest
     ) -> Applied | WriteConflict:
-        seen = await self._deps.seen(execution_id, _WITH_GROUP)
+        seen = await self._deps.seen(execution_id, _WITH_GROUP, (MAILBOX,))
         check_replay(seen.record, await self._parent(seen.record))
         flow_id = seen.record.flow_id
         flow = await read_flow(self._deps, flow_id) if flow_id else None
         if flow is not None and flow.cancelled_at:
             raise flow_cancelled(flow_id)
-        plan = rules.replay(seen.record, request, await self._reopening(seen), seen.now)
+        reopening = await self._reopening(seen)
+        plan = rules.replay(seen.record, request, reopening, seen.now, seen.documents)
         answer = await self._deps.apply(plan, seen.record)
         return answer if isinstance(answer, Applied) else WRITE_CONFLICT
 

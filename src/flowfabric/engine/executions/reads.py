@@ -12,6 +12,7 @@ from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions.children import with_children
 from flowfabric.engine.executions.listings import MOST_LISTED, Listings
+from flowfabric.engine.executions.mailbox import with_mailbox
 from flowfabric.engine.executions.snapshots import (
     attempts_of,
     info_of,
@@ -49,6 +50,8 @@ class Reads(Listings):
     async def describe_execution(self, execution_id: str) -> ExecutionInfo:
         seen = await self._needed(execution_id, _NOTHING)
         info = info_of(seen.record, await self._scene(seen))
+        if info.mail_count:
+            info = await with_mailbox(self._deps, info)
         return await with_children(self._deps, info)
 
     async def read_execution_state(self, execution_id: str) -> str | None:

@@ -35,6 +35,7 @@ def info_of(record: Record, scene: Scene | None = None) -> ExecutionInfo:
         current_attempt_index=record.attempt_index,
         flow_id=stored_flow_id(record) or "",
         parent_id=record.parent_id,
+        mail_count=record.mail_count,
         blocking_detail=blocking_detail(record, scene),
         result_encoding=record.result_encoding,
         failure_reason=record.failure_reason,

@@ -125,8 +125,17 @@ def _suspension(
         timeout_behavior=_behavior(order.timeout_behavior),
         resume_condition=order.resume_condition,
         resume_policy=_policy(order.resume_policy),
+        mailbox=_mailbox(order),
         continuation_metadata_pointer=check_text(pointer, "continuation_metadata_pointer", 4096),
     )
+
+
+def _mailbox(order: SuspendOrder) -> bool:
+    """Whoever waits on a waitpoint handed out before waits for its own signals only."""
+    waits_elsewhere = any(isinstance(one, UsePending) for one in order.waitpoints or ())
+    if order.mailbox and waits_elsewhere:
+        raise InvalidInput("mailbox: a pending waitpoint takes signals by its token only")
+    return order.mailbox
 
 
 def _requester(value: str) -> str:

@@ -26,6 +26,7 @@ from flowfabric.core.suspensions import (
     received,
     satisfiers_of,
     signed_of,
+    stored_at,
     suspension_in,
     waitpoint_in,
 )
@@ -162,8 +163,9 @@ class Signals:
         if not places:
             return ()
         for place in places:
-            stored("suspension: satisfiers", parse_uuid, place.waitpoint_id, "waitpoint_id")
-        names = [signal_name(*place) for place in places]
+            if place.waitpoint_id:
+                stored("suspension: satisfiers", parse_uuid, place.waitpoint_id, "waitpoint_id")
+        names = [stored_at(place) for place in places]
         seen = await self._deps.seen(execution_id, documents=names)
         found = (seen.documents.get(name) for name in names)
         return tuple(received(read_signal(document)) for document in found if document)
@@ -215,7 +217,7 @@ def _signal(request: NewSignal) -> Signal:
         signal_id=parse_uuid(request.signal_id, "signal_id"),
         waitpoint_id=parse_uuid(request.waitpoint_id, "waitpoint_id"),
         target_scope=request.target_scope,
-        signal_name=_name(request.signal_name),
+        signal_name=check_signal_name(request.signal_name),
         signal_category=check_text(request.signal_category, "signal_category", 256),
         source_type=check_text(request.source_type, "source_type", 256),
         source_identity=check_text(request.source_identity, "source_identity", 1024),
@@ -231,7 +233,7 @@ def _approval(request: Approval, waitpoint_id: str, signal_id: str) -> Signal:
     """One person's decision counts once per waitpoint: the key says who decided what."""
     who = check_text(request.source_identity, "source_identity", 1024, allow_empty=False)
     given = check_text(request.idempotency_key, "idempotency_key", 1024)
-    name = _name(request.signal_name)
+    name = check_signal_name(request.signal_name)
     return Signal(
         signal_id=signal_id,
         waitpoint_id=parse_uuid(waitpoint_id, "waitpoint_id"),
@@ -245,7 +247,7 @@ def _approval(request: Approval, waitpoint_id: str, signal_id: str) -> Signal:
     )
 
 
-def _name(value: str) -> str:
+def check_signal_name(value: str) -> str:
     name = check_text(value, "signal_name", 256, allow_empty=False)
     if name.startswith(RESERVED_PREFIX):
         raise InvalidInput(f"signal_name: names that begin with {RESERVED_PREFIX} are reserved")

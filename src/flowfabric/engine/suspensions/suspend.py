@@ -1,6 +1,6 @@
 """Suspending: give up the lease and wait, durably, for something from outside."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -8,6 +8,7 @@ from flowfabric.backend.types import Seen
 from flowfabric.core.checks import check_lease
 from flowfabric.core.condition_checks import Fresh
 from flowfabric.core.documents import (
+    MAILBOX,
     SUSPENSION,
     WAITPOINTS,
     signals_of,
@@ -16,13 +17,14 @@ from flowfabric.core.documents import (
 )
 from flowfabric.core.handles import BACKEND_TAGS, Backend, Handle
 from flowfabric.core.ids import check_lane, parse_execution_id
-from flowfabric.core.plan import Fence, Plan
+from flowfabric.core.plan import Applied, Fence, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.suspensions import (
     Decided,
     Pause,
     check_usable,
     suspend,
+    suspend_beside_mail,
     suspend_on_pending,
     with_policy,
 )
@@ -40,6 +42,7 @@ from flowfabric.core.suspensions import (
     NOW,
     Suspension,
     Waitpoint,
+    mail_in,
     signals_in,
     signed_of,
     suspension_in,
@@ -143,6 +146,8 @@ class Suspensions:
             # Whether the caller holds the lease comes before what it asks for.
             await self._check_lease(pause)
             raise
+        if pause.suspension.mailbox:
+            return await self._beside_mail(record, pause)
         decided = suspend(pause)
         try:
             applied = await self._deps.push(decided.plan, record)
@@ -152,6 +157,40 @@ class Suspensions:
                 raise
             return done
         return decided.outcome if not applied.replayed else await self._repeated(pause)
+
+    async def _beside_mail(self, record: Record, pause: Pause) -> Outcome:
+        """Suspend unless mail ends the wait. Without mail it takes one step, as any suspend."""
+        if not record.mail_count:
+            decided = suspend(pause)
+            answer = await self._deps.apply(decided.plan, record)
+            if isinstance(answer, Applied) and not answer.replayed:
+                return decided.outcome
+
+        def decision(seen: Seen) -> tuple[Plan | None, Outcome | None]:
+            if seen.record.op_id == operation_of(pause.fence, pause.op):
+                return None, None
+            check_lease(seen.record, pause.fence, seen.now)
+            return suspend_beside_mail(seen.record, pause, mail_in(seen.documents))
+
+        return await self._decided(pause, (MAILBOX,), decision)
+
+    async def _decided(
+        self,
+        pause: Pause,
+        names: tuple[str, ...],
+        decision: Callable[[Seen], tuple[Plan | None, Outcome | None]],
+    ) -> Outcome:
+        """The outcome of a decision that reads; one without an outcome was made before."""
+        try:
+            _, outcome = await decide_with_documents(
+                self._deps, pause.execution_id, names, decision
+            )
+        except FlowFabricError:
+            done = await self._remembered(pause)
+            if done is None:
+                raise
+            return done
+        return outcome or await self._repeated(pause)
 
     async def _on_pending(self, pause: Pause, ready: Ready) -> Outcome:
         """Suspend on a waitpoint handed out before, from what it was sent since."""
@@ -163,16 +202,7 @@ class Suspensions:
                 return None, None
             return _decide_on_pending(seen, pause, ready, ring)
 
-        try:
-            _, outcome = await decide_with_documents(
-                self._deps, pause.execution_id, names, decision
-            )
-        except FlowFabricError:
-            done = await self._remembered(pause)
-            if done is None:
-                raise
-            return done
-        return outcome or await self._repeated(pause)
+        return await self._decided(pause, names, decision)
 
     def _pause(self, record: Record, fence: Fence, ready: Ready) -> Pause:
         suspension = _replace(ready.suspension, attempt_index=record.attempt_index)

@@ -3,7 +3,7 @@
 -- answers: {'journaled', found}: per entry 0 when it was stored now, else the number of the raw
 --   element that was there, or below 0 the place of the same step in this very item;
 --   {'refused', row, static}, {'differs', place, recorded digest}, {'too large', place},
---   {'full', length}
+--   {'full', length}, {'no mail', place in what is to be taken}
 --
 -- ff1_journal_read: request @read_steps; answers whether more entries follow, then numbers of
 --   raw entries, in order; the first is answered whatever its size
@@ -48,8 +48,31 @@ local function look_up(c, key, entries)
   return found, new
 end
 
+-- How large the documents are that are to be taken; or which of them is not there.
+local function size_of(id, take)
+  local size, name = 0, ff.documents(id)
+  for place = 1, #take do
+    local stored = call('HGET', name, take[place])
+    if not stored then return nil, place end
+    local _, first_at = find(stored, ' ', 1, true)
+    local _, last_at = find(stored, ' ', first_at + 1, true)
+    size = size + #stored - last_at
+  end
+  return size
+end
+
+-- Signals leave the mailbox together with what was made of them.
+local function take_mail(c, id, before, take, size)
+  local after = ff.copy(before)
+  ff.put(after, @mail_count, before[@mail_count] - #take)
+  ff.put(after, @mail_bytes, before[@mail_bytes] - size)
+  ff.derive(before, after, c.now)
+  ff.write(c, id, before, after)
+  call('HDEL', ff.documents(id), unpack(take))
+end
+
 local function append(c, item)
-  local id, entries = item[@append_steps.id], item[@append_steps.entries]
+  local id, entries, take = item[@append_steps.id], item[@append_steps.entries], item[@append_steps.take]
   local r, row = ff.load(id)
   if not r or not ff.holds(r, item[@append_steps.lease_id], item[@append_steps.lease_epoch], item[@append_steps.attempt_id], c.now) then
     return ff.refused(c, id, row)
@@ -59,6 +82,11 @@ local function append(c, item)
   if not found then return new end
   local length = ff.journal_length(id)
   if #new > 0 and length + #new > $journal.MAX_ENTRIES then return { 'full', length } end
+  if #new > 0 and #take > 0 then
+    local size, gone = size_of(id, take)
+    if not size then return { 'no mail', gone } end
+    take_mail(c, id, r, take, size)
+  end
   for i = 1, #new do
     local place, number = new[i], length + i
     call('HSET', key, entries[3 * place - 2], number .. ' ' .. entries[3 * place - 1],

@@ -38,6 +38,8 @@ function ff.fits(plan, r, now)
   local version, suspension, grant = plan[@p.version], plan[@p.suspension_id], plan[@p.grant_id]
   if version and r[@version] ~= version then return false end
   if suspension and r[@suspension_id] ~= suspension then return false end
+  local mail_count = plan[@p.mail_count]
+  if mail_count and r[@mail_count] ~= mail_count then return false end
   return not grant or r[@grant_id] == grant
 end
 
