@@ -24,9 +24,8 @@ from flowfabric.backend.types import CLUSTER_SLOTS, Discrepancy
 from flowfabric.config import Settings
 from flowfabric.config.options import chosen, is_on, is_replicated, libpq_parameters, schema_of
 from flowfabric.core.tokens import Secret
-from flowfabric.duties.hints import HINTS_S, Hints
 from flowfabric.duties.loop import Duties, DutyLoop
-from flowfabric.duties.retention import Retention
+from flowfabric.duties.maintenance import HINTS_S, Hints, Retention
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, Limits, engine_on
 from flowfabric.engine.executions.submit import Create

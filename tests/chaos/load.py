@@ -10,7 +10,7 @@ from flowfabric.app import open_engine
 from flowfabric.backend.types import EventFilter
 from flowfabric.config import Settings
 from flowfabric.core.record import Record
-from flowfabric.duties.hints import Hints
+from flowfabric.duties.maintenance import Hints
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
 from flowfabric.engine.attempts.claimed import Claimed

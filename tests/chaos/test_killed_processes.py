@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric.backend.types import EventFilter, With
-from flowfabric.duties.hints import Hints
+from flowfabric.duties.maintenance import Hints
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
 from flowfabric.engine.attempts.claimed import Claimed

@@ -10,7 +10,7 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.store_keys import parse_store_keys
 from flowfabric.core.tokens import Rotation, Secret, read_ring, write_ring
-from flowfabric.duties.retention import Retention
+from flowfabric.duties.maintenance import Retention
 from flowfabric.engine import engine_on
 from flowfabric.engine.suspensions.keys import (
     AlreadySeeded,

@@ -4,7 +4,7 @@ import pytest
 
 from flowfabric.config import DutyFilter
 from flowfabric.core.graph import Flow
-from flowfabric.duties.retention import Retention
+from flowfabric.duties.maintenance import Retention
 from flowfabric.engine import Engine
 from flowfabric.errors import ExecutionNotFound
 from flowfabric.operations.executions import Submission

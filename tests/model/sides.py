@@ -12,7 +12,7 @@ from flowfabric.backend.coalesce import Store
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.tokens import Secret
-from flowfabric.duties.retention import Retention
+from flowfabric.duties.maintenance import Retention
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Deps, Engine, secret
 from flowfabric.errors import FlowFabricError

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.loop import DutyLoop
+from flowfabric.duties.maintenance import Retention
 from flowfabric.duties.result import DutyResult
-from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.errors import Bug, TransportFault
 from flowfabric.server import booted

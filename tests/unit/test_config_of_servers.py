@@ -9,7 +9,7 @@ from flowfabric.backend.types import EventFilter
 from flowfabric.config import Address, Settings, StoreUrl, settings_from, token_digest
 from flowfabric.core.retention import LogLimits
 from flowfabric.core.scopes import SCOPES
-from flowfabric.duties.retention import Retention
+from flowfabric.duties.maintenance import Retention
 from flowfabric.errors import InvalidInput, PayloadTooLarge
 from flowfabric.operations.executions import Executions, Submission
 from flowfabric.server.boot import dev

@@ -16,7 +16,7 @@ from flowfabric.app import backend_of, close_engine, duties_of, engine_over
 from flowfabric.backend.base import CONFIG_TOPIC, Backend
 from flowfabric.config import Address, Settings, StoreUrl
 from flowfabric.duties.loop import Duties, DutyLoop
-from flowfabric.duties.token_watch import TOKENS_S, TokenWatch
+from flowfabric.duties.maintenance import TOKENS_S, TokenWatch
 from flowfabric.engine import Engine
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.server.call import Services

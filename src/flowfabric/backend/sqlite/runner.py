@@ -1,20 +1,22 @@
-"""A SQLite file as the place where transactions run."""
+"""A SQLite file as the place where transactions run: one thread commits groups, some read."""
 
 import asyncio
+import sqlite3
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from flowfabric.backend.base import StoreCounters
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import AnyWork, Work
-from flowfabric.backend.sql.thread_queue import ThreadQueue, in_thread
+from flowfabric.backend.sql.batches import Committer, Kind, Share, perform_shares
+from flowfabric.backend.sql.thread_queue import Call, ThreadQueue, deliver, in_thread
 from flowfabric.backend.sqlite import places
-from flowfabric.backend.sqlite.groups import SqliteCommitter
+from flowfabric.backend.sqlite.faults import error_for, kind_of
 from flowfabric.backend.sqlite.opening import Opened, Opening, open_file
-from flowfabric.backend.sqlite.readers import Read, Readers
+from flowfabric.backend.sqlite.tables import SqliteTables
 from flowfabric.backend.sqlite.upkeep import Upkeep
 from flowfabric.backend.sqlite.writer import CommitListeners, Writer
 from flowfabric.errors import FlowFabricError
@@ -22,6 +24,7 @@ from flowfabric.errors import FlowFabricError
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
 T = TypeVar("T")
+Read = Callable[[Transaction], Any]
 
 
 class SqliteRunner:
@@ -90,3 +93,97 @@ class SqliteRunner:
                 thread.join()
         if self._writing:
             places.release(self._opening.path)
+
+
+class SqliteCommitter(Committer):
+    """Runs groups on the writing connection: everything that waits shares one transaction."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        clock: Callable[[], int],
+        searchable: frozenset[str],
+        counters: StoreCounters,
+    ) -> None:
+        super().__init__(counters)
+        self._connection = connection
+        self._path = path
+        self._clock = clock
+        self._searchable = searchable
+        self._tables = SqliteTables(connection, searchable)
+
+    def _transact(self, shares: list[Share]) -> tuple[Transaction, list[list[Any]]]:
+        execute = self._connection.execute
+        tables = self._tables
+        try:
+            execute("BEGIN IMMEDIATE")
+            tables.begin()
+            tx = Transaction(tables, self._clock(), self._searchable)
+            answers = perform_shares(tx, shares)
+            tx.flush()
+            if tables.fault is not None:
+                raise tables.fault
+            execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            raise
+        return tx, answers
+
+    def _kind_of(self, fault: Exception) -> Kind:
+        return kind_of(fault)
+
+    def _error_for(self, fault: Exception) -> FlowFabricError:
+        return error_for(fault, self._path)
+
+
+class Readers:
+    """The threads that read: each on a connection of its own, each read in one snapshot."""
+
+    def __init__(self, path: str, clock: Callable[[], int], searchable: frozenset[str]) -> None:
+        self._path = path
+        self._clock = clock
+        self._searchable = searchable
+
+    def start(
+        self, queue: ThreadQueue[Read], connections: Sequence[sqlite3.Connection]
+    ) -> list[threading.Thread]:
+        threads = [
+            threading.Thread(
+                target=self._run,
+                args=(queue, connection),
+                name=f"flowfabric-sqlite-reader-{number}",
+                daemon=True,
+            )
+            for number, connection in enumerate(connections, 1)
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _run(self, queue: ThreadQueue[Read], connection: sqlite3.Connection) -> None:
+        tables = SqliteTables(connection, self._searchable)
+        call: Call[Any] = queue.get()
+        while call.task is not None:
+            self._serve(connection, tables, call)
+            deliver([call])
+            call = queue.get()
+        connection.close()
+        deliver([call])
+
+    def _serve(
+        self, connection: sqlite3.Connection, tables: SqliteTables, call: Call[Read]
+    ) -> None:
+        try:
+            connection.execute("BEGIN")
+            try:
+                tables.begin()
+                call.result = call.task(Transaction(tables, self._clock(), self._searchable))
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        except sqlite3.Error as fault:
+            call.error = error_for(fault, self._path)
+        except Exception as fault:
+            call.error = fault
