@@ -9,7 +9,9 @@ import pytest
 
 from flowfabric.app import backend_of
 from flowfabric.backend.base import Backend
+from flowfabric.backend.postgres import connection
 from flowfabric.backend.postgres.committer import PostgresCommitter
+from flowfabric.backend.postgres.session import PostgresSession
 from flowfabric.backend.sql.batches import Share
 from flowfabric.backend.types import ConfigPut, Worker
 from flowfabric.config import Settings, parse_store_url
@@ -21,7 +23,7 @@ from tests.clock import VirtualClock
 from tests.conformance.driver import Driver
 from tests.conformance.graphs import Graph, chain
 from tests.conformance.limiting import new_budget, new_quota, report
-from tests.conformance.streaming import append, frame
+from tests.conformance.streaming import append, frame, live, patch
 from tests.conformance.test_finish_and_claim import ORDER, done
 from tests.conformance.test_journal import FETCH
 from tests.postgres_server import shared_postgres
@@ -96,6 +98,47 @@ async def test_an_execution_takes_two_trips_a_step(driver: Driver, trips: Trips)
     assert trips.take("apply") == [2]
     await driver.take(await driver.submit())
     assert trips.take("lease") == [2]
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Whether each commit waits for the disk, on a server where they all would."""
+    monkeypatch.setitem(connection._SETTINGS, "synchronous_commit", "on")
+    found: list[str] = []
+    commit = PostgresSession.commit
+
+    def committed(session: PostgresSession) -> None:
+        found.append(session.rows("SELECT current_setting('synchronous_commit')")[0][0])
+        commit(session)
+
+    monkeypatch.setattr(PostgresSession, "commit", committed)
+    return found
+
+
+async def test_only_what_may_be_lost_does_not_wait_for_the_disk(
+    waits: list[str], driver: Driver
+) -> None:
+    engine, held = driver.engine, (await driver.started()).proof
+    waits.clear()
+    await engine.leases.progress(held, 50)
+    await append(driver, held, live(seq=1), live(seq=2))
+    assert waits == ["off", "off"]
+    waits.clear()
+    await append(driver, held, frame(b"kept", seq=3), live(seq=4))
+    await append(driver, held, patch(b"{}", seq=5))
+    await engine.leases.renew(held, 30_000)
+    await engine.outcomes.complete(held, b"done")
+    assert waits == ["on", "on", "on", "on"]
+
+
+async def test_what_may_be_lost_takes_no_further_trip(driver: Driver, trips: Trips) -> None:
+    held = (await driver.started()).proof
+    await driver.engine.leases.progress(held, 50)
+    trips.seen.clear()
+    await driver.engine.leases.progress(held, 60)
+    assert trips.take("apply") == [2]
+    await append(driver, held, live(seq=1))
+    assert trips.take("append") == [2]
 
 
 async def test_members_take_one_more(driver: Driver, trips: Trips) -> None:

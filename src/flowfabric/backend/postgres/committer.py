@@ -1,10 +1,10 @@
 """One batch of one mechanism as one transaction."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from flowfabric.backend.base import StoreCounters
-from flowfabric.backend.postgres.connection import Connection
+from flowfabric.backend.postgres.connection import Connection, Statement
 from flowfabric.backend.postgres.faults import error_for, is_lost, kind_of
 from flowfabric.backend.postgres.horizon import Horizon
 from flowfabric.backend.postgres.needs import prefetch
@@ -16,6 +16,7 @@ from flowfabric.errors import FlowFabricError
 
 # Sends notifications of these topics along with the commit.
 Announce = Callable[[PostgresTables, set[str]], None]
+_NO_WAIT: Final[Statement] = ("SELECT set_config('synchronous_commit', 'off', true)", ())
 
 
 class Link:
@@ -76,6 +77,8 @@ class PostgresCommitter(Committer):
         try:
             tables = self.link.tables()
             tables.begin(purging=name == "purge")
+            if may_be_lost(name, items):
+                tables.add(*_NO_WAIT)
             now = prefetch(tables, name, items, self._opening.clock)
             tx = Transaction(tables, now, self._opening.searchable)
             answers = perform_shares(tx, shares)
@@ -93,3 +96,17 @@ class PostgresCommitter(Committer):
 
     def _error_for(self, fault: Exception) -> FlowFabricError:
         return error_for(fault, self._opening.target.where)
+
+
+def may_be_lost(name: str, items: Sequence[Any]) -> bool:
+    """Whether a crash of the server may take this batch with it, so that nobody waits for the disk:
+    progress and best-effort frames, if there is nothing else."""
+    match name:
+        case "append":
+            return all(
+                item.summary is None and all(one.mode == "best_effort" for one in item.frames)
+                for item in items
+            )
+        case "apply":
+            return all(plan.rule == "progress" for plan in items)
+    return False
