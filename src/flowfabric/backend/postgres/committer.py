@@ -6,8 +6,8 @@ from typing import Any, Final
 from flowfabric.backend.base import StoreCounters
 from flowfabric.backend.postgres.connection import Connection, Statement
 from flowfabric.backend.postgres.faults import error_for, is_lost, kind_of
+from flowfabric.backend.postgres.first_trips import prefetch
 from flowfabric.backend.postgres.horizon import Horizon
-from flowfabric.backend.postgres.needs import prefetch
 from flowfabric.backend.postgres.opening import Opening
 from flowfabric.backend.postgres.tables import PostgresTables
 from flowfabric.backend.reference.transaction import Transaction

@@ -11,12 +11,13 @@ from typing import Any, Final, TypeVar
 
 from flowfabric.backend.postgres.connection import Statement
 from flowfabric.backend.postgres.fetched import LOCK_RECORDS, MEMBERS, Take, columns_of
-from flowfabric.backend.postgres.tables import CLOCK, PostgresTables
+from flowfabric.backend.postgres.tables import CLOCK, Place, PostgresTables
 from flowfabric.backend.reference.limit_tables import (
     BUDGETS,
     RESERVATION_ENDS,
     RESERVATIONS,
 )
+from flowfabric.backend.reference.needs import FEW, Fetch
 from flowfabric.backend.reference.tables import (
     FLOWS,
     GROUPS,
@@ -28,7 +29,10 @@ from flowfabric.backend.sql import views
 from flowfabric.backend.sql.codecs import decode_edge, decode_group
 from flowfabric.backend.sql.layout import Layout, Row
 from flowfabric.backend.sql.tables import REVISION
+from flowfabric.backend.types import ClaimRequest
 from flowfabric.core.graph import Edge
+from flowfabric.core.lease import QUEUE_PAGE
+from flowfabric.core.queues import queue_filter
 from flowfabric.core.record import Record
 from flowfabric.core.settle import EDGES_PER_STEP
 from flowfabric.core.views import Key
@@ -75,13 +79,11 @@ _LENGTHS: Final = (
     "SELECT execution_id, (SELECT coalesce(max(number), 0) FROM journal WHERE owner = e.seq)"
     " FROM exec AS e WHERE execution_id = ANY (?)"
 )
-# How many rows of an order are fetched ahead; more of them take one more trip.
-_FEW: Final = 8
 _FIRST_RESERVATIONS: Final = (
     "SELECT r.root_id, h.budget_id, h.reservation_id, h.body"
     " FROM (SELECT DISTINCT root_id FROM budget WHERE budget_id = ANY (?)) AS r, LATERAL"
     " (SELECT until, budget_id, reservation_id, body FROM reservation WHERE root_id = r.root_id"
-    f" ORDER BY until, budget_id, reservation_id LIMIT {_FEW}) AS h"
+    f" ORDER BY until, budget_id, reservation_id LIMIT {FEW}) AS h"
     " ORDER BY h.until, h.budget_id, h.reservation_id"
 )
 
@@ -100,7 +102,7 @@ def _owned(layout: Layout) -> str:
     )
 
 
-class Prefetch:
+class Prefetch(Fetch):
     """The statements of the first trip of a batch, and who takes their rows."""
 
     def __init__(self, tables: PostgresTables) -> None:
@@ -211,11 +213,11 @@ class Prefetch:
             for root_id, budget_id, reservation_id, body in rows:
                 heads[root_id].append(((budget_id, reservation_id), unpack((body,))))
             for root_id, head in heads.items():
-                tables.know_head(RESERVATION_ENDS, (root_id,), head, is_all=len(head) < _FEW)
+                tables.know_head(RESERVATION_ENDS, (root_id,), head, is_all=len(head) < FEW)
 
         self.ask(_FIRST_RESERVATIONS, (wanted,), take)
 
-    def head(self, order: Order[K, V], bucket: Key, limit: int = _FEW) -> None:
+    def head(self, order: Order[K, V], bucket: Key, limit: int = FEW) -> None:
         """The first rows of a bucket."""
         tables, layout = self.tables, self.tables.layouts[order.table]
         columns = (*layout.key, *layout.read)
@@ -263,3 +265,17 @@ class Prefetch:
         statement = self.tables.number_statement(wanted)
         if statement is not None:
             self.ask(*statement, self.tables.take_numbers)
+
+    def claim(self, request: ClaimRequest) -> None:
+        for place in places_of(request):
+            self.tables.expect(place, page_of(len(request.ids)))
+
+
+def places_of(request: ClaimRequest) -> list[Place]:
+    wanted = queue_filter(request.sets, request.kinds)
+    return [(request.namespace, lane, wanted) for lane in request.lanes]
+
+
+def page_of(wanted: int) -> int:
+    """How many records of a queue are fetched for a claim."""
+    return min(max(1, wanted), QUEUE_PAGE)

@@ -11,8 +11,8 @@ from flowfabric.backend.postgres.callers import CallersConnection
 from flowfabric.backend.postgres.committer import Announce, PostgresCommitter
 from flowfabric.backend.postgres.connection import Port
 from flowfabric.backend.postgres.faults import ConnectionLost, StatementFailed, error_for
+from flowfabric.backend.postgres.first_trips import prefetch
 from flowfabric.backend.postgres.horizon import Horizon
-from flowfabric.backend.postgres.needs import prefetch
 from flowfabric.backend.postgres.notifier import PostgresNotifier
 from flowfabric.backend.postgres.opening import Opening, open_database
 from flowfabric.backend.postgres.tables import PostgresTables

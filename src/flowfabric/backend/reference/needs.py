@@ -1,16 +1,12 @@
-"""What each mechanism locks before it runs, and what it fetches in the same trip."""
+"""What each mechanism reads, so that a store far away can lock and fetch it in one trip.
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+A batch asks for its rows in the order in which a store that locks must take the locks, so that no
+two transactions wait for each other. A row that was not declared is still found, later.
+"""
 
-from flowfabric.backend.postgres.prefetch import Prefetch
-from flowfabric.backend.postgres.tables import (
-    FIRST_QUEUES,
-    WALK_QUEUES,
-    Place,
-    PostgresTables,
-    offer_statements,
-)
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
 from flowfabric.backend.reference.limit_tables import (
     ENTRIES,
     GATES,
@@ -33,35 +29,68 @@ from flowfabric.backend.reference.tables import (
     JOURNAL,
     KEYS,
     NUMBERS,
-    RECORDS,
     STREAMS,
     WORKERS,
+    Order,
+    Table,
 )
-from flowfabric.backend.sql.layout import Row
 from flowfabric.backend.types import ClaimRequest
 from flowfabric.core.documents import SUSPENSION, mail_name
 from flowfabric.core.graph import edge_key
 from flowfabric.core.ids import partition_of
-from flowfabric.core.lease import QUEUE_PAGE
 from flowfabric.core.limits.asks import BudgetAsk, DefineBudget, LimitBudget
 from flowfabric.core.limits.gates import MOST_ADMISSIBLE, MOST_LOOKS, budget_list, quota_gate
 from flowfabric.core.new_execution import scoped_key
-from flowfabric.core.plan import Plan
-from flowfabric.core.queues import queue_filter
-from flowfabric.core.states import FINAL, MOVES
 from flowfabric.core.streams import NUMBERS_KEPT
 from flowfabric.core.views import Key
 
-_ENDING: Final = frozenset(
-    rule
-    for rule, moves in MOVES.items()
-    if any(after in FINAL and before not in FINAL for before, after in moves)
-)
+K = TypeVar("K")
+V = TypeVar("V")
+# How many rows of an order are fetched ahead, where nothing tells how many are needed.
+FEW: Final = 8
+
+
+class Fetch(Protocol):
+    """What a batch may ask for before it runs."""
+
+    def rows(self, table: Table[K, V], keys: Iterable[K]) -> None:
+        """Rows by their keys."""
+
+    def flows(self, members: Iterable[str] = (), flow_ids: Iterable[str] = ()) -> None:
+        """Flows by id, and those of members."""
+
+    def records(self, ids: Iterable[str], *, writes_members: bool = True) -> None:
+        """Records; the flows of members must have been asked for if these may be written."""
+
+    def own_records(self, ids: Iterable[str]) -> None:
+        """Records whose rows are written, but not they themselves."""
+
+    def budgets(self, ids: Iterable[str]) -> None:
+        """Budgets and their ancestors."""
+
+    def reservations(self, ids: Iterable[str]) -> None:
+        """The first reservations of the trees of budgets, which end first."""
+
+    def head(self, order: Order[K, V], bucket: Key, limit: int = FEW) -> None:
+        """The first rows of a bucket."""
+
+    def lengths(self, ids: Iterable[str]) -> None:
+        """How many steps are in the journals of executions."""
+
+    def revision(self) -> None:
+        """The revision of the configuration."""
+
+    def numbers(self, wanted: int) -> None:
+        """Numbers for so many executions."""
+
+    def claim(self, request: ClaimRequest) -> None:
+        """What a claim takes that runs behind the writes of the batch."""
+
 
 # ---- mechanisms
 
 
-def _create(fetch: Prefetch, items: Sequence[Any]) -> None:
+def _create(fetch: Fetch, items: Sequence[Any]) -> None:
     records = [item.record for item in items]
     fetch.rows(KEYS, [scoped_key(record) for record in records if record.idempotency_key])
     fetch.flows(flow_ids=[record.flow_id for record in records if record.flow_id])
@@ -78,7 +107,7 @@ def _create(fetch: Prefetch, items: Sequence[Any]) -> None:
     fetch.numbers(len(items))
 
 
-def _apply(fetch: Prefetch, plans: Sequence[Any]) -> None:
+def _apply(fetch: Fetch, plans: Sequence[Any]) -> None:
     ids = [plan.target for plan in plans]
     fetch.flows(ids)
     fetch.records(ids)
@@ -88,7 +117,7 @@ def _apply(fetch: Prefetch, plans: Sequence[Any]) -> None:
     )
 
 
-def _lease(fetch: Prefetch, claims: Sequence[Any]) -> None:
+def _lease(fetch: Fetch, claims: Sequence[Any]) -> None:
     ids = [claim.execution_id for claim in claims]
     fetch.flows(ids)
     fetch.records(ids)
@@ -97,14 +126,13 @@ def _lease(fetch: Prefetch, claims: Sequence[Any]) -> None:
     fetch.lengths(ids)
 
 
-def _finish(fetch: Prefetch, items: Sequence[Any]) -> None:
+def _finish(fetch: Fetch, items: Sequence[Any]) -> None:
     _apply(fetch, [plan for plans, _ in items for plan in plans])
     for _, request in items:
-        for place in _places_of(request):
-            fetch.tables.expect(place, _page(len(request.ids)))
+        fetch.claim(request)
 
 
-def _append(fetch: Prefetch, items: Sequence[Any]) -> None:
+def _append(fetch: Fetch, items: Sequence[Any]) -> None:
     fetch.own_records(item.execution_id for item in items)
     fetch.rows(STREAMS, [(item.execution_id, item.attempt_index) for item in items])
     fetch.rows(
@@ -118,7 +146,7 @@ def _append(fetch: Prefetch, items: Sequence[Any]) -> None:
     )
 
 
-def _journal(fetch: Prefetch, items: Sequence[Any]) -> None:
+def _journal(fetch: Fetch, items: Sequence[Any]) -> None:
     ids = [item.execution_id for item in items]
     takes = [(item.execution_id, mail_name(seq)) for item in items for seq in item.take]
     if takes:
@@ -135,7 +163,7 @@ def _journal(fetch: Prefetch, items: Sequence[Any]) -> None:
     fetch.lengths(ids)
 
 
-def _create_graph(fetch: Prefetch, graphs: Sequence[Any]) -> None:
+def _create_graph(fetch: Fetch, graphs: Sequence[Any]) -> None:
     members = [member.execution_id for graph in graphs for member in graph.members]
     sources = [edge.source for graph in graphs for edge in graph.edges]
     fetch.rows(
@@ -155,7 +183,7 @@ def _create_graph(fetch: Prefetch, graphs: Sequence[Any]) -> None:
     fetch.numbers(len(members))
 
 
-def _apply_flows(fetch: Prefetch, plans: Sequence[Any]) -> None:
+def _apply_flows(fetch: Fetch, plans: Sequence[Any]) -> None:
     ids = [
         *(member.target for plan in plans for member in plan.members),
         *(one.execution_id for plan in plans for one in plan.requires),
@@ -164,11 +192,11 @@ def _apply_flows(fetch: Prefetch, plans: Sequence[Any]) -> None:
     fetch.records(ids)
 
 
-def _settle(fetch: Prefetch, flow_ids: Sequence[str]) -> None:
+def _settle(fetch: Fetch, flow_ids: Sequence[str]) -> None:
     fetch.flows(flow_ids=flow_ids)
 
 
-def _of_budgets(fetch: Prefetch, items: Sequence[Any]) -> None:
+def _of_budgets(fetch: Fetch, items: Sequence[Any]) -> None:
     ids = [item.budget_id for item in items]
     fetch.budgets(ids)
     fetch.reservations(ids)
@@ -180,24 +208,24 @@ def _of_budgets(fetch: Prefetch, items: Sequence[Any]) -> None:
     fetch.rows(LEDGERS, [key for key in ledgers if key[0]])
 
 
-def _freeing_budgets(fetch: Prefetch, items: Sequence[Any]) -> None:
+def _freeing_budgets(fetch: Fetch, items: Sequence[Any]) -> None:
     _of_budgets(fetch, items)
     for budget_id in sorted({item.budget_id for item in items}):
         fetch.head(WAITER_RANKS, (budget_list(budget_id),), MOST_ADMISSIBLE + 1)
 
 
-def _of_gates(fetch: Prefetch, items: Sequence[Any]) -> None:
+def _of_gates(fetch: Fetch, items: Sequence[Any]) -> None:
     fetch.rows(GATES, [item.gate for item in items])
     _around_gates(fetch, [(item.gate, item.execution_id) for item in items])
 
 
-def _vacate(fetch: Prefetch, items: Sequence[Any]) -> None:
+def _vacate(fetch: Fetch, items: Sequence[Any]) -> None:
     _of_gates(fetch, items)
     for gate in sorted({item.gate for item in items}):
         fetch.head(WAITER_RANKS, (gate,), MOST_LOOKS + 1)
 
 
-def _around_gates(fetch: Prefetch, places: Sequence[tuple[str, str]]) -> None:
+def _around_gates(fetch: Fetch, places: Sequence[tuple[str, str]]) -> None:
     fetch.rows(SLOTS, places)
     fetch.rows(ENTRIES, places)
     fetch.rows(WAITERS, places)
@@ -206,7 +234,7 @@ def _around_gates(fetch: Prefetch, places: Sequence[tuple[str, str]]) -> None:
         fetch.head(WINDOW, (gate,))
 
 
-def _admit(fetch: Prefetch, items: Sequence[Any]) -> None:
+def _admit(fetch: Fetch, items: Sequence[Any]) -> None:
     asks = [ask for item in items for ask in item.asks]
     budgets = [ask.budget_id for ask in asks if isinstance(ask, BudgetAsk)]
     fetch.budgets(budgets)
@@ -232,7 +260,7 @@ def _admit(fetch: Prefetch, items: Sequence[Any]) -> None:
     )
 
 
-def _define(fetch: Prefetch, items: Sequence[Any]) -> None:
+def _define(fetch: Fetch, items: Sequence[Any]) -> None:
     budgets: list[str] = []
     gates: list[str] = []
     for item in items:
@@ -247,25 +275,25 @@ def _define(fetch: Prefetch, items: Sequence[Any]) -> None:
     fetch.rows(GATES, gates)
 
 
-def _register(fetch: Prefetch, workers: Sequence[Any]) -> None:
+def _register(fetch: Fetch, workers: Sequence[Any]) -> None:
     fetch.rows(WORKERS, [(one.namespace, one.worker_instance_id) for one in workers])
     fetch.revision()
 
 
-def _present(fetch: Prefetch, instances: Sequence[Any]) -> None:
+def _present(fetch: Fetch, instances: Sequence[Any]) -> None:
     fetch.rows(WORKERS, instances)
     fetch.revision()
 
 
-def _config(fetch: Prefetch, puts: Sequence[Any]) -> None:
+def _config(fetch: Fetch, puts: Sequence[Any]) -> None:
     fetch.rows(CONFIG, [put.name for put in puts])
 
 
-def _nothing(fetch: Prefetch, items: Sequence[Any]) -> None:
+def _nothing(fetch: Fetch, items: Sequence[Any]) -> None:
     """A purge finds what it locks while it runs."""
 
 
-_NEEDS: Final[dict[str, Callable[[Prefetch, Sequence[Any]], None]]] = {
+NEEDS: Final[dict[str, Callable[[Fetch, Sequence[Any]], None]]] = {
     "create": _create,
     "apply": _apply,
     "lease": _lease,
@@ -287,95 +315,3 @@ _NEEDS: Final[dict[str, Callable[[Prefetch, Sequence[Any]], None]]] = {
     "config_put": _config,
     "purge": _nothing,
 }
-
-
-def prefetch(
-    tables: PostgresTables, name: str, items: Sequence[Any], clock: Callable[[], int] | None
-) -> int:
-    """Lock and fetch what a batch of this mechanism needs; the now of the transaction."""
-    if name == "claim":
-        return _claim(tables, items, clock)
-    fetch = Prefetch(tables)
-    _NEEDS[name](fetch, items)
-    now = fetch.run(clock)
-    if name in ("apply", "finish"):
-        plans = items if name == "apply" else [plan for plans, _ in items for plan in plans]
-        _follow(tables, plans)
-    return now
-
-
-def _follow(tables: PostgresTables, plans: Sequence[Plan]) -> None:
-    """Fetch what the ends of members lead to, in one trip for all of them."""
-    ending = {plan.target for plan in plans if plan.settle and plan.rule in _ENDING}
-    known = ((target, tables.known(RECORDS, target)) for target in sorted(ending))
-    sources = [target for target, record in known if record is not None and record.flow_id]
-    if sources:
-        fetch = Prefetch(tables)
-        fetch.ends(sources)
-        fetch.run(lambda: 0)
-
-
-# ---- claims
-
-
-def _claim(
-    tables: PostgresTables, requests: Sequence[ClaimRequest], clock: Callable[[], int] | None
-) -> int:
-    """Fetch the heads of all queues. It waits for no lock, unless all it finds are members of flows
-    that others have locked: then it waits for these flows and fetches again."""
-    wanted = sum(len(request.ids) for request in requests)
-    places = list(dict.fromkeys(place for request in requests for place in _places_of(request)))
-    now, busy = _look(tables, places, _page(wanted), clock)
-    if busy:
-        tables.rollback()
-        tables.begin()
-        fetch = Prefetch(tables)
-        fetch.flows(flow_ids=busy)
-        fetch.run(lambda: 0)
-        now, _ = _look(tables, places, _page(wanted), clock)
-    return now
-
-
-def _places_of(request: ClaimRequest) -> list[Place]:
-    wanted = queue_filter(request.sets, request.kinds)
-    return [(request.namespace, lane, wanted) for lane in request.lanes]
-
-
-def _page(wanted: int) -> int:
-    """How many records of a queue are fetched for a claim."""
-    return min(max(1, wanted), QUEUE_PAGE)
-
-
-def _look(
-    tables: PostgresTables, places: list[Place], limit: int, clock: Callable[[], int] | None
-) -> tuple[int, list[str]]:
-    """The store's now, and the flows that others have locked, if there was nothing else. For a
-    claim for many kinds the first trip asks which queues have work, and fetches those that had some
-    the last time."""
-    fetch = Prefetch(tables)
-    answers: list[list[Row]] = []
-    keys = list(dict.fromkeys(key for place in places for key in tables.likely_queues(place)))
-    for place in places:
-        _ask_queues(fetch, place)
-    for key in keys:
-        for statement, values in offer_statements(key, None, limit):
-            fetch.ask(statement, values, answers.append)
-    now = fetch.run(clock)
-    tables.know_offers(keys, answers)
-    for place in places:
-        if not place[2].is_small:
-            tables.open_best(place, limit)
-    return now, [] if tables.has_offers() else tables.busy_flows()
-
-
-def _ask_queues(fetch: Prefetch, place: Place) -> None:
-    namespace, lane, wanted = place
-    start = None if wanted.is_small else wanted.next_behind("")
-    if start is None:
-        return
-    key: Key = (namespace, lane)
-
-    def take(rows: list[Row]) -> None:
-        fetch.tables.know_queues(key, start, [(row[0], row[1], row[2]) for row in rows])
-
-    fetch.ask(WALK_QUEUES, (*key, start, *key, FIRST_QUEUES), take)
