@@ -26,6 +26,8 @@ from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import FramePage, Tail
 from flowfabric.telemetry.observer import NO_OBSERVER, Observer
+from flowfabric.telemetry.operation_spans import spanned
+from flowfabric.telemetry.traces import Traces
 from flowfabric.worker.batching import gathered
 from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.claiming import Claimer
@@ -125,8 +127,10 @@ async def _nothing_to_close() -> None:
 def connection_on(engine: Engine) -> Connection:
     """The calls to an engine that the caller opened and will close."""
     reads = EngineReads(engine)
-    submitter = Submitter(engine.use_case, reads)
-    worker = WorkerCalls(engine.use_case, reads)
+    traces = Traces(backend=engine.deps.store.backend.describe().family)
+    transport = spanned(engine.use_case, traces)
+    submitter = Submitter(transport, reads)
+    worker = WorkerCalls(transport, reads)
     return Connection(submitter, worker, _nothing_to_close, engine)
 
 

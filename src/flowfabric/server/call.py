@@ -49,7 +49,7 @@ class Services:
         self.claim_waits = ClaimWaits(on_refusal=observer.at_capacity)
         self.watches = Permits("watches", MAX_WATCHES)
         self.observer = observer
-        self.traces = Traces()
+        self.traces = Traces(backend=engine.deps.store.backend.describe().family)
         pools = (
             self.sse,
             self.long_polls,

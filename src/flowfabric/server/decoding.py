@@ -192,10 +192,13 @@ def _optional_numbers(kind: type[Params]) -> frozenset[str]:
 
 
 def decode_query(kind: type[Params], query_string: bytes) -> Params:
-    """The parameters; an empty value is the same as none."""
+    """The parameters. An empty value is an empty text, which no number and no enum takes."""
     try:
         pairs = parse_qsl(
-            query_string.decode("ascii"), errors="strict", max_num_fields=_MAX_PARAMETERS
+            query_string.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=_MAX_PARAMETERS,
         )
     except (UnicodeDecodeError, ValueError):
         raise InvalidParameter("query: cannot be read") from None

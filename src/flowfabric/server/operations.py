@@ -18,6 +18,7 @@ from flowfabric.operations.workers import Workers
 from flowfabric.server.call import Call
 from flowfabric.server.replies import JSON_ONLY, NO_STORE, NOTHING, Reply, reply_of
 from flowfabric.server.route import REQUEST_S, Handler, Route, path_readers
+from flowfabric.telemetry.operation_spans import ids_of
 
 # Members that an audit line has besides the ids of the path: no payloads, no secrets.
 _AUDITED: Final = ("namespace", "reason", "state", "source")
@@ -66,6 +67,8 @@ def _handler(declared: Operation[..., Any]) -> Handler:
 
     async def handle(call: Call[Any, Any]) -> Reply:
         arguments = {whole: call.body} if is_whole_body else _arguments(declared, call)
+        if call.services.traces.is_on:
+            call.services.traces.note(ids_of(declared, arguments))
         seals = False
         if call.caller.namespaces is not None:
             await authorize(declared, call, arguments)

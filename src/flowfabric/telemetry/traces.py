@@ -28,9 +28,11 @@ def given_parent(header: str) -> str:
 class Traces:
     """Spans of this process; there are none without a tracer provider."""
 
-    def __init__(self, service: str = "flowfabric") -> None:
+    def __init__(self, service: str = "flowfabric", backend: str = "") -> None:
         self._tracer = _tracer(service)
         self.is_on = self._tracer is not None
+        # Which kind of store answers; every span says so.
+        self._store = {"backend": backend} if backend else {}
 
     @contextmanager
     def span(self, name: str, parent: str | None, attributes: Mapping[str, Any]) -> Iterator[Any]:
@@ -40,7 +42,7 @@ class Traces:
             yield None
             return
         with self._tracer.start_as_current_span(
-            name, context=_below(parent), attributes=dict(attributes)
+            name, context=_below(parent), attributes={**self._store, **attributes}
         ) as span:
             yield span
 
@@ -48,7 +50,12 @@ class Traces:
         """A span that the caller must end; None when tracing is off."""
         if self._tracer is None:
             return None
-        return self._tracer.start_span(name, context=_below(parent), attributes=dict(attributes))
+        about = {**self._store, **attributes}
+        return self._tracer.start_span(name, context=_below(parent), attributes=about)
+
+    def note(self, attributes: Mapping[str, Any]) -> None:
+        """Add to the current span."""
+        trace.get_current_span().set_attributes(dict(attributes))
 
     def current(self, otherwise: str = "") -> str:
         """The traceparent of the current span, or else the one the caller sent."""

@@ -16,9 +16,11 @@ from flowfabric.operations.workers import (
     Renewal,
     Renewed,
 )
+from flowfabric.telemetry.traces import Traces
 from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.calls import WorkerCalls, fence_of
 from flowfabric.worker.session import LEASE_IS_GONE
+from flowfabric.worker.telemetry import renewal_spans
 
 _log = logging.getLogger("flowfabric.worker")
 
@@ -38,6 +40,7 @@ class Renewals:
         self._lease_ms = lease_ms
         self._attempts = attempts
         self._rounds: set[asyncio.Task[None]] = set()
+        self._traces = Traces()
 
     async def run(self) -> None:
         try:
@@ -110,11 +113,13 @@ class Renewals:
 
     async def _renew(self, attempts: list[ClaimedAttempt]) -> None:
         answers: list[Renewed | FlowFabricError]
-        try:
-            answers = await self._renewed([Renewal(**fence_of(one.claim)) for one in attempts])
-        except FlowFabricError as fault:
-            _log.warning("renewing %d leases failed: %s", len(attempts), fault)
-            answers = [fault] * len(attempts)
+        with renewal_spans(self._traces, attempts) as told:
+            try:
+                answers = await self._renewed([Renewal(**fence_of(one.claim)) for one in attempts])
+            except FlowFabricError as fault:
+                _log.warning("renewing %d leases failed: %s", len(attempts), fault)
+                answers = [fault] * len(attempts)
+            told += answers
         for attempt, answer in zip(attempts, answers, strict=True):
             self._take(attempt, answer)
 

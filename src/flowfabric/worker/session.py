@@ -28,6 +28,7 @@ from flowfabric.errors import (
 )
 from flowfabric.operations.attempts import Appended, Kept, NewEntry, NewFrame, Output, Progress
 from flowfabric.operations.workers import Claim, Delay, WaitChildren
+from flowfabric.telemetry.traces import Traces
 from flowfabric.worker.calls import WorkerCalls, all_of, fence_of, only
 from flowfabric.worker.failures import FAILED, Failures, KeptFailure, read_failure
 from flowfabric.worker.output import FrameSender, is_in_step
@@ -114,6 +115,10 @@ class Session:
         self._unsaved: list[JournalEntry] = []
 
     # Created on first use: most handlers use few of them.
+
+    @cached_property
+    def traces(self) -> Traces:
+        return Traces()
 
     @cached_property
     def output(self) -> FrameSender:

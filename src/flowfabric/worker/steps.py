@@ -28,6 +28,7 @@ from flowfabric.worker.failures import (
 )
 from flowfabric.worker.output import counting
 from flowfabric.worker.session import JournalKey, Recorded, Session
+from flowfabric.worker.spans import step_span
 
 _log = logging.getLogger("flowfabric.worker")
 
@@ -93,7 +94,8 @@ async def run_step(
 
         async def perform() -> Recorded:
             run.frames = counting()
-            value = await _tried(fn, args, policy, call, run)
+            with step_span(session, key.name, key.seq):
+                value = await _tried(fn, args, policy, call, run)
             # The output of a step must be stored before the step counts as done.
             if session.is_putting_out:
                 await session.under_lease(session.output.flush())

@@ -2,7 +2,8 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -28,6 +29,7 @@ from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 from flowfabric.telemetry.traces import TRACEPARENT, Traces, given_parent
 from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.calls import WorkerCalls
+from flowfabric.worker.spans import claim_attributes
 
 P = TypeVar("P")
 
@@ -120,7 +122,7 @@ class WorkSpans:
         claim = attempt.claim
         parent = given_parent(claim.tags.get(TRACEPARENT, ""))
         waited = {"queued_ms": max(0, claim.claimed_at - claim.created_at)}
-        span = self._traces.start("ff.claim", parent, _claim_attributes(claim) | waited)
+        span = self._traces.start("ff.claim", parent, claim_attributes(claim) | waited)
         attempt.trace = self._traces.text_of(span)
         span.end()
 
@@ -131,7 +133,7 @@ class WorkSpans:
             return perform
 
         async def spanned(attempt: ClaimedAttempt) -> Finish | None:
-            about = _claim_attributes(attempt.claim)
+            about = claim_attributes(attempt.claim)
             with self._traces.span("ff.attempt", attempt.trace, about) as span:
                 attempt.trace = self._traces.text_of(span)
                 finish = await perform(attempt)
@@ -171,19 +173,27 @@ class WorkSpans:
 
     def _finish(self, attempt: ClaimedAttempt, finish: Finish) -> Any:
         name = f"ff.{finish.outcome.__struct_config__.tag}"
-        return self._traces.start(name, attempt.trace, _claim_attributes(attempt.claim))
+        return self._traces.start(name, attempt.trace, claim_attributes(attempt.claim))
 
 
-def _claim_attributes(claim: Claim) -> dict[str, Any]:
-    about = {
-        "execution_id": claim.execution_id,
-        "execution_kind": claim.execution_kind,
-        "lane_id": claim.lane_id,
-        "attempt_id": claim.attempt_id,
-        "attempt_index": claim.attempt_index,
-        "lease_epoch": claim.lease_epoch,
-    }
-    return about | {"flow_id": claim.flow_id} if claim.flow_id else about
+@contextmanager
+def renewal_spans(traces: Traces, attempts: Sequence[ClaimedAttempt]) -> Iterator[list[Any]]:
+    """A span for each lease that is renewed in one call; the answers are put into the list."""
+    if not traces.is_on:
+        yield []
+        return
+    spans = [
+        traces.start("renew_lease", one.trace, claim_attributes(one.claim)) for one in attempts
+    ]
+    answers: list[Any] = []
+    try:
+        yield answers
+    finally:
+        for place, span in enumerate(spans):
+            answer = answers[place] if answers else None
+            if answer is None or isinstance(answer, FlowFabricError):
+                traces.fail(span, "unanswered" if answer is None else answer.code)
+            span.end()
 
 
 # ---- metrics
