@@ -41,6 +41,7 @@ from flowfabric.operations.workers import (
     Finished,
     GrantClaim,
     NewGrant,
+    Park,
     Registration,
     Renewal,
     Renewed,
@@ -201,9 +202,9 @@ async def test_a_renewal_is_a_heartbeat(driver: Driver) -> None:
 @proves(Workers.finish)
 async def test_attempts_end_in_every_way_and_the_next_is_claimed(driver: Driver) -> None:
     calls = calls_on(driver.engine)
-    for _ in range(6):
+    for _ in range(7):
         await driver.submit(policy=RETRIES)
-    reply = await calls.claim(ClaimOrder(**WORKER, n=6))
+    reply = await calls.claim(ClaimOrder(**WORKER, n=7))
     assert reply is not None
     following = await driver.submit()
     now = driver.clock()
@@ -213,10 +214,11 @@ async def test_attempts_end_in_every_way_and_the_next_is_claimed(driver: Driver)
         Cancel("enough"),
         Fail("flaky", "transient"),
         WaitChildren(),
+        Park("step 'pay': recorded pay(1), now pay(2)"),
         Complete(),
     ]
     items = [finish(*pair) for pair in zip(reply.items, outcomes, strict=True)]
-    items[5] = finish(reply.items[5], lease_epoch=9)
+    items[6] = finish(reply.items[6], lease_epoch=9)
     done = await calls.finish(items, _terms())
     *ended, stale = done.items
     assert ended == [
@@ -225,6 +227,7 @@ async def test_attempts_end_in_every_way_and_the_next_is_claimed(driver: Driver)
         Finished(state="cancelled"),
         Finished(state="delayed", delay_until=now + 500, next_attempt_index=1),
         Finished(state="waiting"),
+        Finished(state="suspended"),
     ]
     assert isinstance(stale, StaleLease)
     assert [one.execution_id for one in done.claimed] in ([following], [items[4].execution_id])
@@ -236,7 +239,9 @@ def _terms() -> ClaimTerms:
     return ClaimTerms(**WORKER)
 
 
-@pytest.mark.parametrize("outcome", [Complete(), Delay(for_ms=0), Fail("x", "y"), Cancel("x")])
+@pytest.mark.parametrize(
+    "outcome", [Complete(), Delay(for_ms=0), Fail("x", "y"), Cancel("x"), Park("x")]
+)
 async def test_a_repeat_is_answered_as_the_first_call_was(driver: Driver, outcome: Any) -> None:
     calls = calls_on(driver.engine)
     await driver.submit(policy=RETRIES)

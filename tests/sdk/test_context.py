@@ -72,7 +72,7 @@ async def test_steps_run_side_by_side(fabric: FlowFabric) -> None:
 async def test_another_call_at_a_recorded_place_is_told_with_both_names(
     fabric: FlowFabric,
 ) -> None:
-    @fabric.task(retries=3, backoff="1ms")
+    @fabric.task(retries=3, backoff="1ms", on_nondeterminism="fail")
     async def fickle(ctx: Context) -> None:
         await ctx.step("pay", abs, -1 - ctx.info.attempt_index)
         raise ValueError("again")

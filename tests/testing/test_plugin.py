@@ -23,7 +23,7 @@ async def test_the_page_about_cancelling_works(tmp_path: Path) -> None:
 
 
 async def test_the_page_about_changing_code_runs(tmp_path: Path) -> None:
-    await passes(tmp_path, blocks_of("change-code.md"), 3)
+    await passes(tmp_path, blocks_of("change-code.md"), 4)
 
 
 async def passes(tmp_path: Path, blocks: list[str], tests: int) -> None:

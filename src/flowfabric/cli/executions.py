@@ -230,6 +230,13 @@ def replay(
 
 
 @app.command()
+def resume(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> None:
+    """End the wait of a suspended or parked execution: its handler is entered again."""
+    done = ask(url, lambda admin: admin.resume(execution_id))
+    show.as_json(done) if json else show.line(show.state(done.public_state))
+
+
+@app.command()
 def explain(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> None:
     """Say why an execution is not running."""
     found = ask(url, lambda admin: admin.explain(execution_id))

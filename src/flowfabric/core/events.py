@@ -66,6 +66,12 @@ def released(reason: str, outcome: str = "") -> Event:
     return Event("released", ("lease",), {"reason": reason})
 
 
+def parked(detail: str) -> Event:
+    """A holder gave its lease up because only a person can help; `detail` is what happened."""
+    details = {"reason": SUSPENDED, "parked": NONDETERMINISM, "detail": detail}
+    return Event("released", ("lease", "operator"), details)
+
+
 def signal_event(signal_id: str, waitpoint_id: str, source_identity: str, effect: str) -> Event:
     """A signal was accepted, buffered, or recognised as a repeat."""
     details = {
@@ -76,6 +82,9 @@ def signal_event(signal_id: str, waitpoint_id: str, source_identity: str, effect
     }
     return Event("signal", ("signal",), details)
 
+
+SUSPENDED: Final = "suspend"
+NONDETERMINISM: Final = "nondeterminism"
 
 # Reasons of releases that also end an attempt: the history takes them from the ended attempt.
 ENDINGS: Final = frozenset(

@@ -64,6 +64,7 @@ _SUSPENDED: Final = {
     "operator": "paused_by_operator",
     "policy": "paused_by_policy",
     "budget": "waiting_for_budget",
+    "nondeterminism": "paused_by_operator",
 }
 _NO_WORKER: Final = "no connected worker satisfies required_capabilities"
 

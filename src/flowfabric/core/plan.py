@@ -110,7 +110,7 @@ class PauseAttempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, ta
     suspension_id: str
 
 
-OWN_PAUSES: Final = ("worker_delay", "waiting_children")
+OWN_PAUSES: Final = ("worker_delay", "waiting_children", "nondeterminism")
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

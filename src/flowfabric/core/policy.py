@@ -124,6 +124,7 @@ class ExecutionPolicy(Struct, frozen=True, omit_defaults=True):
     dedup_window_ms: Millis = DAY_MS
     stream_policy: StreamPolicy | None = None
     retention_ms: Millis | None = None
+    on_nondeterminism: Literal["park", "fail"] = "park"
     max_signals_per_execution: Count = 10_000
 
     @property

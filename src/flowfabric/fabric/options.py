@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from flowfabric.core.ids import check_lane, check_namespace, limit_id
 from flowfabric.core.policy import (
@@ -56,6 +56,7 @@ class Options(TypedDict, total=False):
     max_reclaims: int
     stream: StreamPolicy
     on_suspend_timeout: str
+    on_nondeterminism: Literal["park", "fail"]
 
 
 _KNOWN: Final = frozenset(Options.__annotations__)
@@ -150,6 +151,7 @@ def _rest(options: Options) -> dict[str, Any]:
     for name, member in (
         ("max_replays", "max_replay_count"),
         ("max_reclaims", "max_reclaim_count"),
+        ("on_nondeterminism", "on_nondeterminism"),
     ):
         if name in options:
             given[member] = options[name]  # type: ignore[literal-required]

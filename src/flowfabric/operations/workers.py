@@ -297,7 +297,14 @@ class WaitChildren(Part, frozen=True, tag_field="type", tag="wait_children"):
     children: tuple[HeldExecution, ...] = ()
 
 
-Ending = Complete | Fail | Cancel | Delay | WaitChildren
+class Park(Part, frozen=True, tag_field="type", tag="park"):
+    """The handler does not make the calls that are recorded: wait for an operator, who resumes,
+    replays or cancels. `detail` names both calls."""
+
+    detail: str
+
+
+Ending = Complete | Fail | Cancel | Delay | WaitChildren | Park
 
 
 class Finish(Fence, frozen=True, gc=False, kw_only=True):

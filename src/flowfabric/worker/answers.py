@@ -14,7 +14,6 @@ from flowfabric.errors import (
     BudgetExceeded,
     ConfigError,
     FlowFabricError,
-    Nondeterminism,
     StepFailed,
     ValidationError,
 )
@@ -106,8 +105,6 @@ def _failure_of(fault: BaseException) -> workers.Fail:
             return failed(str(fault), "extractor_missing_state")
         case BudgetExceeded():
             return failed(message_of(fault), "budget_exceeded")
-        case Nondeterminism():
-            return failed(message_of(fault), "nondeterminism", False)
         case ConfigError():
             return failed(message_of(fault), HANDLER_ERROR, False)
         case FlowFabricError() if not isinstance(fault, StepFailed):

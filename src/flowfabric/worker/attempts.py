@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
+from flowfabric.core.events import NONDETERMINISM
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.attempts import NewFrame, Satisfied, SuspendOrder
 from flowfabric.operations.workers import Claim, Delay, Ending, Fail, Finish, Finished
@@ -217,6 +218,18 @@ class HandlerRunner:
             await attempt.session.output.flush()
         except FlowFabricError as refusal:
             _log.warning("%s: traceback not stored: %s", attempt.execution_id, refusal)
+
+
+def log_park(attempt: ClaimedAttempt) -> None:
+    """Log, without the arguments of the calls, that only a person can help."""
+    claim = attempt.claim
+    _log.warning(
+        "%s %s: parked: it does not make the calls that are recorded. `flowfabric explain` names"
+        " them; deploy code that makes them and resume, or replay",
+        claim.execution_kind,
+        claim.execution_id,
+        extra={**fields_of(claim), "category": NONDETERMINISM},
+    )
 
 
 def log_failure(attempt: ClaimedAttempt, failure: Fail, answer: Finished) -> None:

@@ -19,9 +19,16 @@ from flowfabric.operations.workers import (
     Fail,
     Finish,
     FinishReply,
+    Park,
 )
 from flowfabric.worker.answers import unacceptable
-from flowfabric.worker.attempts import CANCEL_GRACE_S, ClaimedAttempt, HandlerRunner, log_failure
+from flowfabric.worker.attempts import (
+    CANCEL_GRACE_S,
+    ClaimedAttempt,
+    HandlerRunner,
+    log_failure,
+    log_park,
+)
 from flowfabric.worker.batching import MOST_ITEMS, Batching
 from flowfabric.worker.calls import WorkerCalls, finish_of
 from flowfabric.worker.handlers import HandlerEnvironment, Handlers
@@ -417,6 +424,8 @@ class Worker:
                 _log.log(level, "%s was not finished: %s", attempt.execution_id, answer)
             elif isinstance(finish.outcome, Fail):
                 log_failure(attempt, finish.outcome, answer)
+            elif isinstance(finish.outcome, Park):
+                log_park(attempt)
             attempt.session.release()
             self._attempts.pop(attempt.claim.lease_id, None)
         if self._is_stopping:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from flowfabric.core.backoff import Backoff
+from flowfabric.core.events import NONDETERMINISM
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.policy import ExecutionPolicy, read_policy
 from flowfabric.errors import (
@@ -27,7 +28,7 @@ from flowfabric.errors import (
     TransportError,
 )
 from flowfabric.operations.attempts import Appended, Kept, NewEntry, NewFrame, Output, Progress
-from flowfabric.operations.workers import Claim, Delay, WaitChildren
+from flowfabric.operations.workers import Claim, Delay, Fail, Park, WaitChildren
 from flowfabric.telemetry.traces import Traces
 from flowfabric.worker.calls import WorkerCalls, all_of, fence_of, only
 from flowfabric.worker.failures import FAILED, Failures, KeptFailure, read_failure
@@ -52,12 +53,15 @@ _TRIES: Final = 5
 BACKOFF: Final = Backoff(0.05, 1.0)
 
 
+Leave = Delay | WaitChildren | Park | Fail
+
+
 class Paused(BaseException):
     """Ends a handler's turn: the execution goes on later, in the same place. It is no `Exception`,
     so that handlers do not catch it by accident. `leave` is how the attempt gives up its lease;
     None when the lease is gone already."""
 
-    def __init__(self, leave: Delay | WaitChildren | None = None) -> None:
+    def __init__(self, leave: Leave | None = None) -> None:
         super().__init__(leave)
         self.leave = leave
 
@@ -230,7 +234,7 @@ class Session:
         if self.pausing is not None:
             raise self.pausing
 
-    def pause(self, leave: Delay | WaitChildren) -> "Paused":
+    def pause(self, leave: Leave) -> "Paused":
         """The exception that ends the turn; kept, because a handler may swallow it."""
         if self.pausing is None:
             self.pausing = Paused(leave)
@@ -276,12 +280,14 @@ class Session:
         self, key: JournalKey, entry: JournalEntry, digest: str, before: str, now: str
     ) -> None:
         if entry.digest != digest:
-            raise Nondeterminism(
-                f"{key}: recorded {before}, now {now}; "
-                "a handler must make the same calls in the same order each time it is entered",
-                recorded=before,
-                given=now,
-            )
+            raise self.stop(f"{key}: recorded {before}, now {now}")
+
+    def stop(self, difference: str) -> Paused:
+        """The exception that ends the turn of a handler that does not make the recorded calls."""
+        told = f"{difference}; a handler must make the same calls each time it is entered"
+        if self.policy.on_nondeterminism == "fail":
+            return self.pause(Fail(told, NONDETERMINISM, False))
+        return self.pause(Park(told))
 
     async def record(self, key: JournalKey, digest: str, outcome: Recorded) -> Recorded:
         """Record an outcome; returns the one that counts, which may be an earlier record."""
@@ -328,6 +334,8 @@ class Session:
 
         try:
             return (await self.call(append))[len(noted) :]
+        except Nondeterminism as fault:
+            raise self.stop(fault.detail) from fault
         except BaseException:
             if noted:
                 self._notes[:0] = noted

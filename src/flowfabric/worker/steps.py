@@ -16,7 +16,7 @@ import msgspec
 
 from flowfabric.core.policy import ExponentialBackoff, FixedBackoff
 from flowfabric.core.retry import delay_ms
-from flowfabric.errors import ConfigError, Nondeterminism, StepTimeout
+from flowfabric.errors import ConfigError, StepTimeout
 from flowfabric.worker import codecs
 from flowfabric.worker.codecs import Unencodable
 from flowfabric.worker.durations import Duration, milliseconds, optional_seconds
@@ -118,7 +118,7 @@ def _failure(
     if isinstance(fault, asyncio.CancelledError):
         is_foreign = session.is_cancelled or session.is_released
         return None if is_foreign else cancelled_record(call, run.frames[0])
-    if isinstance(fault, Exception) and not isinstance(fault, Nondeterminism):
+    if isinstance(fault, Exception):
         return record_of(fault, call, run.tries, run.frames[0])
     return None
 
@@ -212,8 +212,6 @@ def kept_failures(session: Session, key: JournalKey, digest: str, call: str) -> 
     """What fails within is an outcome of the call, and so the same each time."""
     try:
         yield
-    except Nondeterminism:
-        raise
     except Exception as fault:
         record = record_of(fault, call)
         raise session.step_failures.keep(key.name, key.seq, digest, record) from fault

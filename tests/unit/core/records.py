@@ -47,7 +47,10 @@ _HELD: Final = (
 )
 _SUSPENDED: Final = tuple(
     Situation("suspended", reason, "resume")
-    for reason in ("signal", "approval", "callback", "tool_result", "operator", "policy", "budget")
+    for reason in (
+        *("signal", "approval", "callback", "tool_result"),
+        *("operator", "policy", "budget", "nondeterminism"),
+    )
 )
 _ENDED: Final[tuple[State, ...]] = ("failed", "cancelled", "expired", "skipped")
 _KEPT: Final[tuple[Next, ...]] = ("", "reclaim", *_ANY)

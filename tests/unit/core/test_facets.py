@@ -80,6 +80,7 @@ UNRUNNABLE: Final[dict[tuple[State, str], tuple[str, str, str, str, str]]] = {
             ("operator", "paused_by_operator"),
             ("policy", "paused_by_policy"),
             ("budget", "waiting_for_budget"),
+            ("nondeterminism", "paused_by_operator"),
         )
     },
 }

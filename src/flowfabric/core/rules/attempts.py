@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.core.events import released
+from flowfabric.core.events import NONDETERMINISM, parked, released
 from flowfabric.core.graph import FINISHED, Edge, GraphEdit, Group
 from flowfabric.core.plan import EndAttempt, Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.policy import read_policy
@@ -141,6 +141,25 @@ def delay(execution_id: str, fence: Fence, timer: Timer, op: str) -> Plan:
         timer=None if at_once else timer,
         attempt=PauseAttempt("worker_delay"),
         event=released("worker_delay"),
+    )
+
+
+def stop_for_operator(execution_id: str, fence: Fence, detail: str, op: str) -> Plan:
+    """Wait for an operator in the same attempt, because the handler does not fit the journal. The
+    document of the last suspension stays: a wait that it ended may not be recorded yet."""
+    return Plan(
+        target=execution_id,
+        rule="suspend",
+        guard=Guard(_ACTIVE, fence),
+        op=op,
+        set={
+            "state": "suspended",
+            "reason": NONDETERMINISM,
+            "next": "resume",
+            "detail": detail,
+        },
+        attempt=PauseAttempt(NONDETERMINISM),
+        event=parked(detail),
     )
 
 

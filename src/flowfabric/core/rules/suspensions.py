@@ -10,7 +10,7 @@ from flowfabric import errors
 from flowfabric.core.condition_checks import check_keys
 from flowfabric.core.conditions import Evaluation, completed, evaluate
 from flowfabric.core.documents import SUSPENSION, signal_name, suspend_key_name, waitpoint_name
-from flowfabric.core.events import released
+from flowfabric.core.events import SUSPENDED, released
 from flowfabric.core.handles import Handle
 from flowfabric.core.plan import Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.policy import read_policy
@@ -265,7 +265,7 @@ def _suspended(pause: Pause, change: _Change, waitpoints: tuple[Waitpoint, ...])
             **change.documents,
             **_remembered(pause.idempotency_key, stored),
         },
-        event=released("suspend"),
+        event=released(SUSPENDED),
     )
     return Decided(plan, outcome)
 

@@ -27,6 +27,7 @@ from flowfabric.operations.workers import (
     Delay,
     Fail,
     FinishReply,
+    Park,
     WaitChildren,
 )
 
@@ -125,6 +126,8 @@ class Finishing:
                     return await outcomes.delay(proof, until=until, for_ms=for_ms, op=op)
                 case WaitChildren(children):
                     return await outcomes.wait_for_children(proof, children, op)
+                case Park(detail):
+                    return await outcomes.park(proof, detail, op)
                 case together:
                     raise AssertionError(f"{type(together).__name__} is finished with others")
         except FlowFabricError as fault:

@@ -10,7 +10,15 @@ from flowfabric.core.checks import PRIVILEGED, check_lease, not_active
 from flowfabric.core.ids import check_text, parse_execution_id, partition_of
 from flowfabric.core.plan import Answer, Applied, Fence, Plan, Timer
 from flowfabric.core.record import Record
-from flowfabric.core.rules.attempts import Children, Failure, complete, delay, fail, park
+from flowfabric.core.rules.attempts import (
+    Children,
+    Failure,
+    complete,
+    delay,
+    fail,
+    park,
+    stop_for_operator,
+)
 from flowfabric.core.rules.operators import cancel
 from flowfabric.core.states import FINAL
 from flowfabric.engine.checking import MAX_INSTANT, body, whole
@@ -125,6 +133,13 @@ class Outcomes:
         check_number(children, "children", MAX_NAMED)
         named = await self._children(proof, fence, children) if children else None
         plan = park(proof.execution_id, fence, named, _op(op, "park"))
+        return self._done(proof, await self._deps.push(plan, proof.record))
+
+    async def park(self, proof: LeaseProof, detail: str, op: str = "") -> Done:
+        """Wait for an operator, because the handler does not make the calls that are recorded."""
+        check_text(detail, "detail", _REASON_BYTES, allow_empty=False)
+        fence = await self._deps.fence_of(proof, may_override=False)
+        plan = stop_for_operator(proof.execution_id, fence, detail, _op(op, "stop"))
         return self._done(proof, await self._deps.push(plan, proof.record))
 
     @implements(declared.Executions.cancel)

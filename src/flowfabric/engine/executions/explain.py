@@ -12,6 +12,7 @@ from flowfabric.backend.types import Filter, ListRequest, Seen, With, Worker
 from flowfabric.core.capabilities import missing
 from flowfabric.core.conditions import matchers_of, required_names
 from flowfabric.core.documents import SUSPENSION
+from flowfabric.core.events import NONDETERMINISM
 from flowfabric.core.facets import Scene, blocking_detail, facets
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.limits.asks import (
@@ -97,6 +98,9 @@ def _delay(record: Record) -> Blocker:
 
 def _suspended(around: Around) -> Blocker:
     record = around.record
+    if record.reason == NONDETERMINISM:
+        detail = f"{record.detail}; deploy code that makes the recorded call and resume, or replay"
+        return Blocker("suspended", detail, record.moved_at)
     suspension = suspension_in(around.seen.documents)
     waiting = f"waits for {record.reason}"
     if suspension is not None:

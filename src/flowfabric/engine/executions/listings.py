@@ -150,7 +150,9 @@ class Listings:
         rows = await _least(shown, _timeout_place, after, limit + 1)
         page = rows[:limit]
         codes = await self._reason_codes(page)
-        lines = [suspended_of(record, codes.get(record.suspension_id, "")) for record in page]
+        lines = [
+            suspended_of(record, codes.get(record.suspension_id, record.reason)) for record in page
+        ]
         next_cursor = f"{sort_of(page[-1])}:{page[-1].execution_id}" if len(rows) > limit else ""
         return operations.Page(items=lines, next_cursor=next_cursor)
 

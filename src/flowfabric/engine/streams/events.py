@@ -148,6 +148,9 @@ def _operator(entry: LogEntry, cursor: str) -> Event:
     if entry.kind == "replay_initiated":
         event_type = "replayed"
         details = {name: entry.details[name] for name in _REPLAY_DETAILS}
+    elif entry.kind == "released":
+        event_type = "parked"
+        details = {"reason": entry.details["parked"], "detail": entry.details["detail"]}
     return OperatorEvent(
         cursor=cursor,
         execution_id=entry.execution_id,
