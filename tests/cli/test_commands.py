@@ -127,6 +127,13 @@ def test_reject_is_heard(shell: Shell, submitted: Submit) -> None:
     assert "v8 stopped by ben" in shell.ok("get", one)
 
 
+def test_resume_ends_a_wait(shell: Shell, submitted: Submit) -> None:
+    one = submitted("deploy", '{"version": "v7"}')
+    _wait_until(shell, one, "suspended")
+    assert "waiting" in shell.ok("resume", one)
+    shell.ok("watch", one)
+
+
 def test_cancel_and_replay(shell: Shell, submitted: Submit) -> None:
     one = submitted("greet", "--lane", "nobody-works-here")
     assert "no_worker" in shell.ok("explain", one)
