@@ -2,8 +2,10 @@
 
 import pytest
 
+from flowfabric.core.rules.signals import Accepted
 from flowfabric.errors import ExecutionNotActive, InvalidInput, StaleLease
 from flowfabric.operations.events import EventQuery, LeaseEvent, OperatorEvent
+from flowfabric.operations.signals import Mail
 from flowfabric.operations.workers import Claim, Finished, Park, Resumption
 from tests.conformance.driver import RETRIES, Driver
 from tests.conformance.waiting import pause
@@ -92,3 +94,11 @@ async def test_a_detail_has_a_length(driver: Driver, detail: str) -> None:
     claim = await claimed(driver.engine)
     (refusal,) = (await calls_on(driver.engine).finish([finish(claim, Park(detail))])).items
     assert isinstance(refusal, InvalidInput)
+
+
+async def test_its_mailbox_is_open(driver: Driver) -> None:
+    claim = await parked(driver)
+    sent = await driver.engine.mailboxes.signal_by_name(claim.execution_id, "go", Mail())
+    assert isinstance(sent, Accepted)
+    assert sent.effect == "kept_in_mailbox"
+    assert (await driver.record(claim.execution_id)).state == "suspended"

@@ -48,7 +48,8 @@ def post(record: Record, documents: Mapping[str, Document], signal: Signal) -> D
     mail = _replace(signal, seq=record.signal_count + 1, observed_effect=KEPT)
     change = _Change({}, None, {})
     guard = Guard(frozenset({record.state}), version=record.version)
-    if record.state == "suspended":
+    # A parked execution has no suspension that mail could end.
+    if record.state == "suspended" and record.suspension_id:
         guard = _replace(guard, suspension_id=record.suspension_id)
         suspension = open_suspension(record, documents)
         if suspension.mailbox:
