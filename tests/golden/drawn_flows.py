@@ -33,21 +33,24 @@ class DrawnFlow:
 
     def __init__(self, luck: Random, number: int, now: int) -> None:
         self.luck = luck
-        self.flow_id = _UUID.format(number, 0)
-        self.lane = f"lane-{number}"
         self._number, self._now, self._edges = number, now, 0
+        self.flow_id = self.uuid(0)
+        self.lane = f"lane-{number}"
         self.members = [self.own(place) for place in range(1, luck.randint(4, 9))]
         self.strangers = [self.own(90)]
 
+    def uuid(self, place: int) -> str:
+        return _UUID.format(self._number, place)
+
     def own(self, place: int) -> str:
-        return for_flow(COUNTS, self.flow_id, _UUID.format(self._number, place))
+        return for_flow(COUNTS, self.flow_id, self.uuid(place))
 
     def some(self, values: Sequence[str], most: int) -> list[str]:
         return self.luck.sample(values, self.luck.randint(0, min(most, len(values))))
 
     def edge(self, source: str, target: str, **fields: Any) -> Edge:
         self._edges += 1
-        own = _UUID.format(self._number, 0xE000 + self._edges)
+        own = self.uuid(0xE000 + self._edges)
         return Edge(edge_id=own, flow_id=self.flow_id, source=source, target=target, **fields)
 
     def _old_edge(self, source: str, target: str) -> Edge:
@@ -153,6 +156,13 @@ class DrawnFlow:
             has_dependencies=self.luck.random() < 0.5,
             delay_until=self._now + self.luck.choice((0, 0, 1, 1, 2, 3, 60_000)),
         )
+
+
+class Ungathered(DrawnFlow):
+    """An earlier step has left the edges of every member to look at."""
+
+    def work(self, edges: Sequence[Edge]) -> tuple[Unsettled, ...]:
+        return tuple(Unsettled("gather", own) for own in self.members)
 
 
 class Crowd(DrawnFlow):

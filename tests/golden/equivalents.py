@@ -6,6 +6,9 @@ from typing import Final
 _HELD_UP: Final = "any((counts.get(name) for name in held_up))"
 _OPEN: Final = "edge.state == 'open' -> edge.state != 'open'"
 _NO_KEY: Final = "not new.record.idempotency_key"
+_NO_CHILDREN: Final = "not flow.child_counts"
+_SO_MANY: Final = "live_members(flow) == live_children(flow)"
+_ALL_CHILDREN: Final = f"live_members(flow) and {_SO_MANY}"
 _NO_WINDOW: Final = "new.dedup_window_ms"
 # By reason: functions, and what is changed in them.
 _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -22,7 +25,18 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "'open' -> 'open!'",
         )
     },
-    "whoever leaves a state was counted in it": {"core.graph.count_move": ("0 -> 1",)},
+    "whoever leaves a state was counted in it": {"core.graph._counted": ("0 -> 1",)},
+    "of a flow that is over nobody lives, and without children all counts are its own": {
+        "core.graph.own_counts": (
+            f"{_NO_CHILDREN} or ({_ALL_CHILDREN}) -> {_NO_CHILDREN} and ({_ALL_CHILDREN})",
+            f"{_SO_MANY} -> {_SO_MANY.replace('==', '!=')}",
+        )
+    },
+    "a cancel that has nobody to end ends nobody": {
+        "core.graph.may_cancel_members": (
+            "members_to_cancel(flow) > 0 -> members_to_cancel(flow) >= 0",
+        )
+    },
     "of a group that needs all, the judge asks something else": {
         "core.graph.needed_successes": ("'all_of' -> 'all_of!'",)
     },
@@ -43,8 +57,10 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "core.apply._perform": ("'blocked' -> 'blocked!'",)
     },
     "a page of no members ends the search as well": {
-        "core.apply._cancel_in": ("ended >= most -> ended > most",),
-        "core.apply.cancel_members": ("ended >= MEMBERS_PER_STEP -> ended > MEMBERS_PER_STEP",),
+        "core.apply._cancel_in": ("len(ended) >= most -> len(ended) > most",),
+        "core.apply.cancel_members": (
+            "len(ended) >= MEMBERS_PER_STEP -> len(ended) > MEMBERS_PER_STEP",
+        ),
     },
     "whoever asks has read the flow": {
         "core.apply.cancel_members": ("0 -> 1",),
@@ -60,6 +76,7 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "core.settle._Walk._settle": ("1 -> 2",),
         "core.settle._Walk._gather": ("1 -> 2",),
         "core.settle._Walk._cancel_next": ("1 -> 2",),
+        "core.settle._Walk._cancel_children": ("1 -> 2",),
     },
     "what was not expected is read when it is asked for": {
         "core.settle._Walk._settle": (_OPEN, "'open' -> 'open!'"),

@@ -404,6 +404,8 @@ SCENARIOS: Final = (
         Scenario("results one by one", walks.results, seed, {"settle.BYTES_PER_STEP": most})
         for seed, most in enumerate((7, 8))
     ),
+    Scenario("ungathered", walks.ungathered, 0),
+    Scenario("families", walks.families, 0, {"members.LONG_REASON": 3}),
     *(Scenario("cancelled flows", walks.cancelled, seed, _SMALL) for seed in range(2)),
     Scenario("trims", mechanisms.trims, 0),
     Scenario("waiters", mechanisms.waiters, 0, _SMALL),

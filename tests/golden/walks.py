@@ -11,15 +11,16 @@ from flowfabric.backend.types import ClaimRequest, With
 from flowfabric.backend.valkey.keys import FIELDS, stored_key
 from flowfabric.core.capabilities import set_id
 from flowfabric.core.graph import CancelPolicy, Flow, GraphEdit, Unsettled
-from flowfabric.core.new_execution import NewGraph
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.plan import EndAttempt, Guard, PauseAttempt, Plan
 from flowfabric.core.rules.flows import cancel_flow
 from flowfabric.core.states import FINAL, LIVE, State
 from flowfabric.errors import Bug, OtherFault
 from tests.clock import VirtualClock
-from tests.golden.drawn_flows import Crowd, DrawnFlow
+from tests.golden.drawn_flows import Crowd, DrawnFlow, Ungathered
 from tests.golden.mechanisms import Trace
-from tests.model.sides import Side
+from tests.model.comparing import new_events
+from tests.model.sides import COUNTS, Side
 from tests.model.world import told
 from tests.valkey_server import shared_server
 
@@ -215,6 +216,13 @@ async def walks(side: Side, clock: VirtualClock, seed: int) -> Trace:
     return trace
 
 
+async def ungathered(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    luck, trace = Random(seed), Trace()
+    for number in range(_FLOWS):
+        await _Walk(side, clock, Ungathered(luck, number, clock()), trace).go()
+    return trace
+
+
 class _Fan(_Walk):
     """The result of one member goes to four others. One has had it from whoever came first, one is
     held, and two have delays, of which one is just over. An earlier step has left siblings
@@ -256,6 +264,66 @@ class _Fan(_Walk):
 async def results(side: Side, clock: VirtualClock, seed: int) -> Trace:
     trace = Trace()
     await _Fan(side, clock, DrawnFlow(Random(seed), 0, clock()), trace).go()
+    return trace
+
+
+class _Family(_Walk):
+    """A root that fails, whose children were made one by one; so was, in vain, who names no parent
+    that lives in the same round of the same flow."""
+
+    async def go(self) -> None:
+        draw = self._draw
+        root, first, kept, bound, *others = draw.members = [draw.own(at) for at in range(1, 9)]
+        await self._begin(draw.flow_id, draw.new_member(root))
+        await self._begin(beside := self._flow_beside(), draw.new_member(draw.strangers[0]))
+        await self._make(first, root)
+        await self._make(kept, root, on_parent_end="leave")
+        await self._make(bound, root)
+        await self._make(others[0], root, parent_round=1)
+        await self._make(others[1], others[3])
+        await self._make(others[2], draw.strangers[0])
+        await self._make(others[2], draw.strangers[0], flow_id=beside)
+        await self._claim(3)
+        await self._apply(_replace(_COMPLETE, target=first, settle=True))
+        reason = "failed"[: self._luck.randint(2, 4)]
+        failed = _ended(root, "failed", "fail", settle=True)
+        await self._apply(_replace(failed, set={"state": "failed", "failure_reason": reason}))
+        await self._make(others[3], root)
+        await self._go_on()
+        await self._apply(_replace(_ENDS[1], target=kept, settle=True))
+        await self._go_on()
+
+    async def _go_on(self) -> None:
+        for _ in range(3):
+            await self._look()
+            await self._settle()
+        self._trace.append(("events", await new_events(self._side)))
+
+    def _flow_beside(self) -> str:
+        """Another flow, in the same partition."""
+        own = COUNTS.of_flow(self._draw.flow_id)
+        places = (self._draw.uuid(0xF000 + number) for number in range(256))
+        return next(one for one in places if COUNTS.of_flow(one) == own)
+
+    async def _begin(self, flow_id: str, member: NewExecution) -> None:
+        flow = Flow(flow_id=flow_id, namespace="default")
+        record = _replace(member.record, flow_id=flow_id, parent_id="")
+        alone = _replace(member, record=record, has_dependencies=False, delay_until=0)
+        await self._backend.create_graph([NewGraph(flow=flow, members=(alone,))])
+
+    async def _make(self, own: str, parent: str, **fields: Any) -> None:
+        member = self._draw.new_member(own)
+        tied = {"parent_id": parent, "parent_round": 0, "on_parent_end": ""} | fields
+        child = _replace(
+            member, record=_replace(member.record, **tied), has_dependencies=False, delay_until=0
+        )
+        self._trace.append(("child", told(await self._backend.create([child]))))
+
+
+async def families(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    luck, trace = Random(seed), Trace()
+    for number in range(6):
+        await _Family(side, clock, DrawnFlow(luck, number, clock()), trace).go()
     return trace
 
 

@@ -56,7 +56,7 @@ async def picture(side: Side, known: Known) -> dict[str, object]:
         "frames": backend.frames([FrameRange(*at, limit=_PAGE) for at in streams]),
         "summaries": asyncio.gather(*(backend.summary(*at) for at in streams)),
         "journals": asyncio.gather(*(backend.journal_read(at, 0, _PAGE) for at in journals)),
-        "events": _new_events(side),
+        "events": new_events(side),
     }
     seen = dict(zip(aspects, await asyncio.gather(*aspects.values()), strict=True))
     return {"listing": ids, **seen}
@@ -95,7 +95,7 @@ async def walk(side: Side, wanted: Filter, limit: int = _PAGE) -> list[Record]:
             return found
 
 
-async def _new_events(side: Side) -> dict[int, list[LogEntry]]:
+async def new_events(side: Side) -> dict[int, list[LogEntry]]:
     """What was logged since the last picture, per partition: across them a store may differ."""
     found: dict[int, list[LogEntry]] = {}
     while True:
