@@ -23,6 +23,7 @@ from tests.chaos.doors import door_to
 from tests.chaos.load import completions, engine_at, may_meet
 from tests.chaos.processes import worker_process
 from tests.chaos.program import declared
+from tests.chaos.test_killed_servers import served
 from tests.postgres_server import PostgresServer, Replica, SmallDiskServer, may_mount
 from tests.rotation import on_stores
 
@@ -141,6 +142,25 @@ async def test_a_worker_process_goes_on_when_its_server_is_back(
         first = await fabric.submit("errand", {"number": 0}, budget="purse")
         assert await first.result(timeout="30s")
         for number in range(1, ROUNDS):
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.restart)
+            async with asyncio.timeout(BACK_S):
+                run = await fabric.submit("errand", {"number": number}, budget="purse")
+                assert await run.result()
+
+
+async def test_a_server_process_goes_on_when_its_database_is_back(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    notes.touch()
+    async with (
+        served(server.address, tmp_path) as front,
+        declared(front.url, notes) as fabric,
+        worker_process("tests.chaos.program", front.url, notes),
+    ):
+        await fabric.budget("purse", hard={"coins": 10**6})
+        for number in range(ROUNDS):
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.restart)
             async with asyncio.timeout(BACK_S):

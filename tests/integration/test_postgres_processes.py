@@ -169,6 +169,7 @@ def test_a_deadlock_would_be_counted(tmp_path: Path) -> None:
         ("flow", {"flows are whole", "verify finds nothing", "each ends once"}),
         ("budget", {"all spending counts"}),
         ("gate", {"a gate admits no more", "verify finds nothing"}),
+        ("exec", {"each ends once", "a call failed"}),
     ],
 )
 async def test_without_its_locks_a_root_is_damaged(
