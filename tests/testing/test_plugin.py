@@ -18,6 +18,24 @@ async def test_the_page_for_newcomers_works_without_any_setup(tmp_path: Path) ->
     await passes(tmp_path, blocks_of("test-tasks.md")[:1], 1)
 
 
+_APP = """
+from flowfabric import Context, FlowFabric
+
+fabric = FlowFabric("sqlite:////nowhere/app.db")
+
+
+@fabric.task(retries=2)
+async def remind(ctx: Context, name: str) -> str:
+    await ctx.sleep("3d")
+    return "sent" if await ctx.approve(f"remind {name}?") else "kept"
+"""
+
+
+async def test_the_fabric_of_a_program_is_tested_without_any_setup(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(_APP)
+    await passes(tmp_path, blocks_of("test-tasks.md")[1:2], 1)
+
+
 async def test_the_page_about_cancelling_works(tmp_path: Path) -> None:
     await passes(tmp_path, blocks_of("cancel-work.md"), 4)
 

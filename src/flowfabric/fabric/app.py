@@ -7,6 +7,7 @@ from collections.abc import (
     Collection,
     Iterable,
     Mapping,
+    MutableMapping,
     Sequence,
 )
 from contextlib import aclosing
@@ -66,7 +67,7 @@ class FlowFabric(LazyConnection, Declaring):
         self.namespace = _namespace(namespace)
         self._limits = Calls(lazy(self.open))
         self._handlers = Handlers()
-        self._lanes: dict[str, None] = {}
+        self._lanes: MutableMapping[str, None] = {}
 
     @property
     def where(self) -> str:

@@ -1,7 +1,8 @@
 """From an address to the calls of a program: those of a submitter and those of a worker."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
@@ -146,15 +147,35 @@ class LazyConnection:
         self._hooks: tuple[Hook, ...] = ()
         self._layered: tuple[Submitter, WorkerCalls] | None = None
         self._observer = NO_OBSERVER
+        self._stand_in: LazyConnection | None = None
+
+    @contextmanager
+    def replaced_by(self, other: "LazyConnection") -> Iterator[None]:
+        """For the length of a block every call goes to another connection. This one is not
+        touched: if it is not open it stays so, if it is open it is used again afterwards."""
+        before, self._stand_in = self._stand_in, other
+        try:
+            yield
+        finally:
+            self._stand_in = before
+
+    @property
+    def hooks(self) -> tuple[Hook, ...]:
+        """What was put around the calls, outermost last."""
+        return self._hooks
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop it is open on."""
+        if self._stand_in is not None:
+            return self._stand_in.loop
         return None if self._opening is None else self._opening.get_loop()
 
     async def open(self) -> Connection:
         """Single-flight: concurrent callers share one attempt to connect; after a failure the next
         caller tries again."""
+        if self._stand_in is not None:
+            return await self._stand_in.open()
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._connect())
         opening = self._opening
@@ -166,6 +187,9 @@ class LazyConnection:
             raise
 
     async def close(self) -> None:
+        """Close what is open; a connection that stands in is closed by its owner."""
+        if self._stand_in is not None:
+            return
         opening, self._opening = self._opening, None
         self._layered = None
         if opening is not None:
@@ -190,9 +214,13 @@ class LazyConnection:
         self._layered = None
 
     async def submitter(self) -> Submitter:
+        if self._stand_in is not None:
+            return await self._stand_in.submitter()
         return (await self._calls())[0]
 
     async def _worker_calls(self) -> WorkerCalls:
+        if self._stand_in is not None:
+            return await self._stand_in._worker_calls()
         return (await self._calls())[1]
 
     async def _calls(self) -> tuple[Submitter, WorkerCalls]:

@@ -2,6 +2,6 @@
 
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.crashes import crash_everywhere
-from flowfabric.testing.fabric import Kit, open_kit
+from flowfabric.testing.fabric import FabricOf, Kit, open_kit
 
-__all__ = ["Kit", "VirtualClock", "crash_everywhere", "open_kit"]
+__all__ = ["FabricOf", "Kit", "VirtualClock", "crash_everywhere", "open_kit"]

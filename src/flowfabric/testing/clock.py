@@ -19,41 +19,49 @@ class VirtualClock:
 
     def __init__(self, now: int = START_MS) -> None:
         self._now = now
-        self._engine: Engine | None = None
-        self._settle: Callable[[], Awaitable[None]] | None = None
+        # By engine, what returns when its workers have nothing to do.
+        self._driven: dict[Engine, Callable[[], Awaitable[None]]] = {}
 
     def __call__(self) -> int:
         return self._now
 
     def drive(self, engine: Engine, settle: Callable[[], Awaitable[None]]) -> None:
         """Move the time of this engine; `settle` returns when its workers have nothing to do."""
-        self._engine, self._settle = engine, settle
+        self._driven[engine] = settle
+
+    def leave(self, engine: Engine) -> None:
+        """Move the time of this engine no longer."""
+        self._driven.pop(engine, None)
 
     async def advance(self, length: Duration) -> None:
-        assert self._engine is not None
-        assert self._settle is not None
+        assert self._driven, "no kit goes by this clock: open it with `open_kit(clock)`"
         end = self._now + milliseconds(length, "length")
-        sweep, is_stuck = TimerSweep(self._engine), False
+        sweeps, is_stuck = [TimerSweep(one) for one in self._driven], False
         await self._settle()
         while instants := await self._due(end, later=is_stuck):
             self._now = max(self._now, min(instants))
-            result = await sweep.visit()
+            done = [(await sweep.visit()).total("processed") for sweep in sweeps]
             await self._settle()
             # What is due and does not move must not keep what is due later from its turn.
-            is_stuck = not result.total("processed")
+            is_stuck = not any(done)
         self._now = end
         await self._settle()
+
+    async def _settle(self) -> None:
+        for settle in list(self._driven.values()):
+            await settle()
 
     async def _due(self, end: int, *, later: bool) -> list[int]:
         """The next instants up to the end at which something is due. All workers are idle, so none
         sees that the clock is at the end while this reads."""
-        assert self._engine is not None
         now, self._now = self._now, end
         try:
-            page = await self._engine.deps.store.backend.due(_PAGE if later else 1)
+            limit = _PAGE if later else 1
+            pages = [await one.deps.store.backend.due(limit) for one in self._driven]
         finally:
             self._now = now
-        return [one for one in _instants(page) if one > now or not later]
+        instants = [one for page in pages for one in _instants(page)]
+        return [one for one in instants if one > now or not later]
 
 
 def _instants(page: DuePage) -> list[int]:

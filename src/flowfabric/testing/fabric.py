@@ -1,11 +1,11 @@
 """The fabric of a test: its workers, its answers to waiting executions, its assertions."""
 
 import asyncio
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 
@@ -51,17 +51,29 @@ class Calls:
 
 
 # Calls that are in flight while nothing happens.
-_WAITING: Final = frozenset({"claim", "call", "wait_ended", "tail", "events"})
+_WAITING: Final = frozenset({"claim", "call", "watch", "wait_ended", "tail", "events"})
 
 
 class Kit(FlowFabric):
-    """A fabric with a worker for every lane that a task was declared on."""
+    """A fabric with a worker for every lane that a task was declared on. It runs the tasks of an
+    app as its own, if it is given one."""
 
     clock: VirtualClock
     engine: Engine
 
-    def __init__(self) -> None:
-        super().__init__(settings=Settings())
+    def __init__(
+        self,
+        app: FlowFabric | None = None,
+        *,
+        resources: Sequence[Any] = (),
+        capabilities: Sequence[str] = (),
+    ) -> None:
+        super().__init__(namespace=app.namespace if app else "default", settings=Settings())
+        if app is not None:
+            # A test may declare more tasks here; the app does not keep them.
+            self._handlers, self._lanes = app._handlers.extended(), ChainMap({}, app._lanes)
+            self.layer(*app.hooks)
+        self._resources, self._capabilities = resources, capabilities
         self.calls = Calls()
         self.middleware: list[Middleware] = []
         # Steps that were done again although they had been recorded.
@@ -85,7 +97,12 @@ class Kit(FlowFabric):
     async def start_workers(self) -> None:
         """One worker per lane; lanes come with the tasks, which a test declares as it goes."""
         for lane in self._lanes.keys() - self._workers.keys():
-            options = self.worker([lane], middleware=[self._through]).options
+            options = self.worker(
+                [lane],
+                self._capabilities,
+                middleware=[self._through],
+                resources=self._resources,
+            ).options
             timed = msgspec.structs.replace(options, monotonic=lambda: self.clock() / 1000)
             worker = Worker(self._worker_calls, self._handlers, timed)
             self._workers[lane] = worker
@@ -231,10 +248,34 @@ class _Noting:
         return answers
 
 
+class FabricOf(Protocol):
+    """What the fixture `fabric_of` is: a kit for the fabric of a program."""
+
+    async def __call__(
+        self,
+        app: FlowFabric,
+        /,
+        *,
+        resources: Sequence[Any] = (),
+        capabilities: Sequence[str] = (),
+    ) -> Kit: ...
+
+
 @asynccontextmanager
-async def open_kit(clock: VirtualClock | None = None) -> AsyncIterator[Kit]:
-    """A kit for the length of a block; afterwards the store must agree with itself."""
-    kit, clock = Kit(), clock or VirtualClock()
+async def open_kit(
+    clock: VirtualClock | None = None,
+    *,
+    app: FlowFabric | None = None,
+    resources: Sequence[Any] = (),
+    capabilities: Sequence[str] = (),
+) -> AsyncIterator[Kit]:
+    """A kit for the length of a block; afterwards the store must agree with itself.
+
+    With an `app`, the fabric of a program, its tasks run in the kit, and all that the program does
+    with its fabric reaches the kit. The program's own store is neither opened nor created.
+    `resources` and `capabilities` are those of the workers."""
+    kit = Kit(app, resources=resources, capabilities=capabilities)
+    clock = clock or VirtualClock()
     settings = Settings(store=parse_store_url("memory://"))
     engine = await open_engine(settings, clock)
     connection = connection_on(engine)
@@ -246,10 +287,12 @@ async def open_kit(clock: VirtualClock | None = None) -> AsyncIterator[Kit]:
     kit.clock, kit.engine = clock, engine
     clock.drive(engine, kit.settle)
     try:
-        yield kit
-        await kit.stop_workers()
+        with nullcontext() if app is None else app.replaced_by(kit):
+            yield kit
+            await kit.stop_workers()
         assert await engine.deps.store.backend.verify() == []
     finally:
         await kit.stop_workers()
         await kit.close()
+        clock.leave(engine)
         await close_engine(engine)

@@ -2,7 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, suppress
 from contextvars import copy_context
@@ -92,8 +93,15 @@ class Handlers:
     """Which function runs which kind. A program may add more while workers run."""
 
     def __init__(self) -> None:
-        self._by_kind: dict[str, Handler] = {}
+        self._by_kind: MutableMapping[str, Handler] = {}
         self._watchers: list[Callable[[], object]] = []
+
+    def extended(self) -> "Handlers":
+        """These and more: what is added to the answer is not added here."""
+        more = Handlers()
+        more._by_kind = ChainMap({}, self._by_kind)
+        more._watchers = self._watchers
+        return more
 
     def add(self, *handlers: Handler) -> None:
         for handler in handlers:
