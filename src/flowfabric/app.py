@@ -22,7 +22,15 @@ from flowfabric.backend.sqlite import (
 )
 from flowfabric.backend.types import CLUSTER_SLOTS, Discrepancy
 from flowfabric.config import Settings
-from flowfabric.config.options import chosen, is_on, is_replicated, libpq_parameters, schema_of
+from flowfabric.config.options import (
+    MOST_POOLED,
+    chosen,
+    is_on,
+    is_replicated,
+    libpq_parameters,
+    number,
+    schema_of,
+)
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.loop import Duties, DutyLoop
 from flowfabric.duties.maintenance import HINTS_S, Hints, Retention
@@ -53,7 +61,7 @@ def backend_of(settings: Settings, clock: Clock | None = None) -> Backend:
                 clock=clock,
                 durability=_durability(store.options.get("durability", "normal")),
                 searchable=settings.searchable_tags,
-                readers=settings.sqlite_readers,
+                readers=number(store, "pool_size", settings.sqlite_readers + 1, 2, MOST_POOLED) - 1,
             )
         case "postgres":
             opening = _postgres(settings, clock)
@@ -82,10 +90,12 @@ def _postgres(settings: Settings, clock: Clock | None = None) -> "PostgresOpenin
             libpq_parameters(store),
             schema=schema_of(store),
             is_pooled=chosen(store, "pooler", "session", "transaction") == "transaction",
+            connect_s=number(store, "connect_timeout_ms", 3_000, 100, 60_000) / 1_000,
+            statement_ms=number(store, "request_timeout_ms", 5_000, 1_000, 10_000),
         ),
         clock=clock,
         searchable=settings.searchable_tags,
-        pool_size=settings.postgres_pool_size,
+        pool_size=number(store, "pool_size", settings.postgres_pool_size, 2, MOST_POOLED),
         migrates=settings.auto_migrate,
         notifies=chosen(store, "notify", "on", "off") == "on",
     )
@@ -108,8 +118,10 @@ def _valkey(settings: Settings, clock: Clock | None) -> "ValkeyBackend":
     options = ("tls", "cluster", "allow_volatile", "sentinel_auth")
     switched = {name for name in options if is_on(store, name)}
     tls, ca_file = "tls" in switched, store.options.get("tls_ca", "")
-    login = Login(store.user, store.password.reveal(), tls, ca_file)
-    anonymous = Login(tls=tls, ca_file=ca_file)
+    connect_s = number(store, "connect_timeout_ms", 10_000, 100, 60_000) / 1_000
+    request_s = number(store, "request_timeout_ms", 5_000, 1_000, 600_000) / 1_000
+    anonymous = Login(tls=tls, ca_file=ca_file, connect_s=connect_s, request_s=request_s)
+    login = msgspec.structs.replace(anonymous, user=store.user, password=store.password.reveal())
     sentinel_login = login if "sentinel_auth" in switched else anonymous
     sentinels = store.sentinels and Sentinels(store.sentinels, store.path, sentinel_login)
     if sentinels and "cluster" in switched:
@@ -125,6 +137,8 @@ def _valkey(settings: Settings, clock: Clock | None) -> "ValkeyBackend":
             loads=_loads(settings),
             boot_timeout_s=settings.boot_timeout_s,
             replicated=is_replicated(store),
+            retry_s=number(store, "retry_ms", 10_000, 0, 60_000) / 1_000,
+            request_s=request_s,
         ),
         cluster="cluster" in switched,
     )

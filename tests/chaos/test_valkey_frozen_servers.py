@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from flowfabric.backend.valkey import connection, functions
 from flowfabric.backend.valkey.keys import slot_of
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
@@ -17,7 +16,7 @@ from flowfabric.errors import StoreTimeout
 from flowfabric.operations.executions import Submission
 from tests.chaos.load import completions, ended_well, engine_at, lost_and_doubled
 from tests.chaos.test_valkey_failover import HINTS, finished_one, keys_at, take_over, victim_of
-from tests.chaos.valkey_load import Load, be_patient, settings_for
+from tests.chaos.valkey_load import Load, settings_for
 from tests.valkey_server import ValkeyCluster, ValkeyServer, await_server
 
 SOON_S = 20.0
@@ -35,9 +34,10 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[ValkeyCluster]:
 
 @pytest.fixture
 async def engine(cluster: ValkeyCluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
-    monkeypatch.setattr(connection, "REQUEST_S", NEVER_S)
     monkeypatch.setattr(claims, "SAFETY_NET_S", NEVER_S)
-    async with engine_at(settings_for(cluster.primaries[0], cluster=True)) as opened:
+    never = f"{NEVER_S * 1_000:.0f}"
+    settings = settings_for(cluster.primaries[0], cluster=True, request_timeout_ms=never)
+    async with engine_at(settings) as opened:
         yield opened
         for server in cluster.servers:
             server.thaw()
@@ -133,13 +133,9 @@ def server() -> Iterator[ValkeyServer]:
     started.end()
 
 
-async def test_a_frozen_server_is_asked_again_and_told_of_in_the_end(
-    server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (connection, functions):
-        monkeypatch.setattr(module, "REQUEST_S", 1.0)
-    async with engine_at(settings_for(server)) as engine:
-        be_patient(engine, 2.0)
+async def test_a_frozen_server_is_asked_again_and_told_of_in_the_end(server: ValkeyServer) -> None:
+    settings = settings_for(server, request_timeout_ms="1000", retry_ms="2000")
+    async with engine_at(settings) as engine:
         server.freeze()
         with pytest.raises(StoreTimeout, match=rf"127.0.0.1:{server.port}: no answer within 1 s"):
             await engine.executions.create(Submission(kind="k"))

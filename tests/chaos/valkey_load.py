@@ -8,8 +8,8 @@ from tests.chaos.load import RETRY_S
 from tests.valkey_server import ValkeyServer
 
 
-def settings_for(server: ValkeyServer, *, cluster: bool = False) -> Settings:
-    options = {"cluster": "true"} if cluster else {}
+def settings_for(server: ValkeyServer, *, cluster: bool = False, **more: str) -> Settings:
+    options = {"cluster": "true", **more} if cluster else more
     store = StoreUrl("valkey", options=options, host="127.0.0.1", port=server.port)
     return Settings(store=store, waitpoint_secret=Secret("5e" * 32))
 

@@ -97,6 +97,13 @@ def test_an_option_has_known_values(option: str) -> None:
         backend_of(settings)
 
 
+def test_a_statement_may_take_as_long_as_the_address_says() -> None:
+    given = psycopg.conninfo.conninfo_to_dict(shared_postgres().address)
+    target = Target({name: str(value) for name, value in given.items()}, statement_ms=3_000)
+    with closing(Connection(target)) as opened:
+        assert opened.run([("SELECT current_setting('statement_timeout')", ())]) == [[("3s",)]]
+
+
 _CATALOG = """
 SELECT table_name || '.' || column_name, data_type || coalesce(collation_name, '') || is_nullable
     || coalesce(column_default, '') FROM information_schema.columns WHERE table_schema = %(schema)s

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.app import close_engine, duties_of, open_engine
+from flowfabric import app
+from flowfabric.app import backend_of, close_engine, duties_of, open_engine
 from flowfabric.backend.types import EventFilter
+from flowfabric.backend.valkey.backend import ValkeyBackend
 from flowfabric.config import Address, Settings, StoreUrl, settings_from, token_digest
 from flowfabric.core.retention import LogLimits
 from flowfabric.core.scopes import SCOPES
@@ -173,7 +175,7 @@ def test_an_interval_that_is_too_short_is_raised(text: str) -> None:
         ("sqlite:///a.db?durability=fsync&tls=true", "known: durability"),
         ("sqlite:///a.db?durabilty=", "known: durability"),
         ("memory://?x=1", "memory has none"),
-        ("valkey://h:6379?clutser=true", "known: allow_volatile, cluster, durability"),
+        ("valkey://h:6379?clutser=true", "known: allow_volatile, cluster, connect_timeout_ms"),
         ("valkeys://h:6379?tlsca=x", "tls_ca"),
         ("valkey+cluster://h:6379?a=b", "sentinel_auth"),
         ("valkey+sentinel://h:26379/name?a=b", "sentinel_auth"),
@@ -183,6 +185,44 @@ def test_an_unknown_option_of_a_store_is_refused(url: str, known: str) -> None:
     (problem,) = problems_of({"FF_URL": url})
     assert "unknown option" in problem
     assert known in problem
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("sqlite:///a.db?pool_size=1", "pool_size: expected 2..1000, got '1'"),
+        ("postgresql://me@h/db?pool_size=x", "pool_size: expected 2..1000, got 'x'"),
+        ("postgresql://me@h/db?connect_timeout_ms=99", "connect_timeout_ms: expected 100..60000"),
+        (
+            "postgresql://me@h/db?request_timeout_ms=20000",
+            "request_timeout_ms: expected 1000..10000",
+        ),
+        ("valkey://h?connect_timeout_ms=", "connect_timeout_ms: expected 100..60000, got ''"),
+        ("valkey://h?request_timeout_ms=-1", "request_timeout_ms: expected 1000..600000"),
+        ("valkey://h?retry_ms=1e3", "retry_ms: expected 0..60000, got '1e3'"),
+    ],
+)
+def test_an_option_of_a_store_has_its_range(url: str, told: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        backend_of(settings_from({"FF_URL": url}))
+    assert told in str(refused.value)
+
+
+def test_options_of_a_store_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "connect_timeout_ms=200&request_timeout_ms=3000"
+    valkey = backend_of(settings_from({"FF_URL": f"valkey://h?{asked}&retry_ms=0"}))
+    assert isinstance(valkey, ValkeyBackend)
+    (node,) = valkey.calls.topology.primaries()
+    assert (node.login.connect_s, node.login.request_s) == (0.2, 3)
+    assert (valkey.opening.retry_s, valkey.opening.request_s) == (0, 3)
+    opening = app._postgres(settings_from({"FF_URL": f"postgresql://me@h/db?{asked}&pool_size=7"}))
+    assert (opening.target.connect_s, opening.target.statement_ms) == (0.2, 3_000)
+    assert opening.pool_size == 7
+    given: list[int] = []
+    monkeypatch.setattr(app, "open_sqlite", lambda _, *, readers, **__: given.append(readers))
+    backend_of(settings_from({"FF_URL": "sqlite:///a.db?pool_size=7"}))
+    backend_of(settings_from({"FF_URL": "sqlite:///a.db", "FF_SQLITE_POOL_SIZE": "5"}))
+    assert given == [6, 4]
 
 
 def test_the_one_token_has_every_scope_and_is_kept_as_its_digest() -> None:

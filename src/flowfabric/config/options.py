@@ -1,9 +1,12 @@
 """What the options in a store's address say, checked."""
 
 import re
+from typing import Final
 
 from flowfabric.config.settings import StoreUrl
 from flowfabric.errors import InvalidInput
+
+MOST_POOLED: Final = 1_000
 
 
 def libpq_parameters(store: StoreUrl) -> dict[str, str]:
@@ -31,6 +34,16 @@ def chosen(store: StoreUrl, name: str, *known: str) -> str:
     if text not in known:
         raise InvalidInput(f"{name}: expected {' or '.join(known)}, got {text!r:.80}")
     return text
+
+
+def number(store: StoreUrl, name: str, default: int, least: int, most: int) -> int:
+    """The whole number that an option is."""
+    text = store.options.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
+        raise InvalidInput(f"{name}: expected {least}..{most}, got {text!r:.80}")
+    return int(text)
 
 
 def is_on(store: StoreUrl, name: str) -> bool:

@@ -112,11 +112,15 @@ _SENTINEL_PORT: Final = 26379
 _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "memory": (),
     "postgres": (
-        *("host", "notify", "pooler", "schema"),
+        *("connect_timeout_ms", "host", "notify", "pool_size", "pooler"),
+        *("request_timeout_ms", "schema"),
         *("sslcert", "sslkey", "sslmode", "sslrootcert"),
     ),
-    "sqlite": ("durability",),
-    "valkey": ("allow_volatile", "cluster", "durability", "sentinel_auth", "tls", "tls_ca"),
+    "sqlite": ("durability", "pool_size"),
+    "valkey": (
+        *("allow_volatile", "cluster", "connect_timeout_ms", "durability", "request_timeout_ms"),
+        *("retry_ms", "sentinel_auth", "tls", "tls_ca"),
+    ),
 }
 
 

@@ -11,7 +11,8 @@ from psycopg.pq import abc
 from flowfabric.backend.postgres.faults import ConnectionLost
 
 # A command must report within five seconds that the server does not answer.
-_CONNECT_S: Final = 3.0
+CONNECT_S: Final = 3.0
+STATEMENT_MS: Final = 5_000
 _EVENTS: Final = {
     pq.PollingStatus.READING: select.POLLIN,
     pq.PollingStatus.WRITING: select.POLLOUT,
@@ -26,6 +27,8 @@ class Target(NamedTuple):
     schema: str = "flowfabric"
     # Behind a pooler in transaction mode nothing may be kept on a connection.
     is_pooled: bool = False
+    connect_s: float = CONNECT_S
+    statement_ms: int = STATEMENT_MS
 
     @property
     def where(self) -> str:
@@ -42,10 +45,10 @@ def connected(target: Target) -> abc.PGconn:
     addresses = _addresses(target.parameters)
     for address in addresses[:-1]:
         try:
-            return _connected(target, address, _CONNECT_S / len(addresses))
+            return _connected(target, address, target.connect_s / len(addresses))
         except ConnectionLost:
             continue
-    return _connected(target, addresses[-1], _CONNECT_S / len(addresses))
+    return _connected(target, addresses[-1], target.connect_s / len(addresses))
 
 
 def _addresses(parameters: dict[str, str]) -> list[str]:

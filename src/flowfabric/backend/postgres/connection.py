@@ -37,7 +37,6 @@ _SETTINGS: Final = {
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
     "lock_timeout": "500ms",
-    "statement_timeout": "5s",
     "idle_in_transaction_session_timeout": "10s",
     "client_min_messages": "error",
 }
@@ -79,11 +78,11 @@ class Connection:
         self._known: dict[str, bytes] = {}
         self._prepared = 0
         self._readers: dict[str, list[Callable[[bytes], Any]]] = {}
-        self._settings = settings_more
+        self._settings = {"statement_timeout": f"{target.statement_ms}ms", **settings_more}
         self._pg = connected(target)
         self._poll = select.poll()
         if not target.is_pooled:
-            self.run([settings(local=False, **settings_more)])
+            self.run([settings(local=False, **self._settings)])
 
     @property
     def socket(self) -> int:

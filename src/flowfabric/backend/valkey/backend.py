@@ -12,10 +12,11 @@ from flowfabric.backend.valkey.applying import ApplyMechanism
 from flowfabric.backend.valkey.boot import Demands, Waits, check_servers
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.claims import ClaimMechanism
+from flowfabric.backend.valkey.connection import REQUEST_S
 from flowfabric.backend.valkey.creation import CreateMechanism
 from flowfabric.backend.valkey.due import DueMechanism
 from flowfabric.backend.valkey.feed import FeedMechanism
-from flowfabric.backend.valkey.functions import Functions, Loads, Replication
+from flowfabric.backend.valkey.functions import RETRY_S, Functions, Loads, Replication
 from flowfabric.backend.valkey.library import INTERFACE
 from flowfabric.backend.valkey.limit_store import LimitMechanism
 from flowfabric.backend.valkey.node import Node, Standalone, Topology
@@ -42,6 +43,9 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     boot_timeout_s: float = 60.0
     # Whether changes wait until a replica has them.
     replicated: bool = False
+    # How long a request is repeated that fails for a passing reason, and how long one may take.
+    retry_s: float = RETRY_S
+    request_s: float = REQUEST_S
 
 
 def functions_of(topology: Topology, opening: Opening) -> Functions:
@@ -50,6 +54,8 @@ def functions_of(topology: Topology, opening: Opening) -> Functions:
         test_mode=opening.clock is not None,
         loads=opening.loads,
         replication=Replication() if opening.replicated else None,
+        retry_s=opening.retry_s,
+        request_s=opening.request_s,
     )
 
 

@@ -32,13 +32,16 @@ OnPush = Callable[[list[Any]], None]
 
 
 class Login(msgspec.Struct, frozen=True):
-    """How a server is entered. The password is in no rendering."""
+    """Credentials of a server, and for how long its answers are waited for. The password is in no
+    rendering."""
 
     user: str = ""
     password: str = ""
     tls: bool = False
     # Of a certificate authority the system does not know.
     ca_file: str = ""
+    connect_s: float = CONNECT_S
+    request_s: float = REQUEST_S
 
     def __repr__(self) -> str:
         return f"Login(user={self.user!r}, tls={self.tls})"
@@ -50,8 +53,11 @@ def _hello(login: Login) -> tuple[str, ...]:
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, name: str = "", on_push: OnPush | None = None) -> None:
+    def __init__(
+        self, name: str = "", on_push: OnPush | None = None, request_s: float = REQUEST_S
+    ) -> None:
         self._name = name
+        self._request_s = request_s
         self._loop = asyncio.get_running_loop()
         self._reader = libvalkey.Reader(notEnoughData=_NOT_YET)
         self._transport: asyncio.Transport | None = None
@@ -122,9 +128,9 @@ class Connection(asyncio.Protocol):
         age = now - self._waiting[0][1]
         # A process that was suspended has not read answers that may be there.
         has_slept = planned is not None and now - planned.when() > SILENT_S / 2
-        if age >= REQUEST_S and not has_slept:
+        if age >= self._request_s and not has_slept:
             self.has_timed_out = True
-            self._fail(StoreTimeout(f"valkey {self._name}: no answer within {REQUEST_S:g} s"))
+            self._fail(StoreTimeout(f"valkey {self._name}: no answer within {self._request_s:g} s"))
             self.abort()
             return
         if age >= SILENT_S and not has_slept:
@@ -226,13 +232,18 @@ async def connect(host: str, port: int, login: Login, on_push: OnPush | None = N
     loop = asyncio.get_running_loop()
     try:
         context = _tls(login) if login.tls else None
-        async with asyncio.timeout(CONNECT_S):
+        async with asyncio.timeout(login.connect_s):
             _, connection = await loop.create_connection(
-                lambda: Connection(f"{host}:{port}", on_push), host, port, ssl=context
+                lambda: Connection(f"{host}:{port}", on_push, login.request_s),
+                host,
+                port,
+                ssl=context,
             )
             answer = await _entered(connection, login)
     except TimeoutError as fault:
-        raise StoreTimeout(f"valkey {host}:{port}: no connection within {CONNECT_S:g} s") from fault
+        raise StoreTimeout(
+            f"valkey {host}:{port}: no connection within {login.connect_s:g} s"
+        ) from fault
     except ssl.SSLCertVerificationError as fault:
         raise ProtocolFault(
             f"valkey: {host}:{port}: its certificate is not trusted: {fault.verify_message}; "

@@ -106,13 +106,17 @@ class Functions:
         test_mode: bool,
         loads: Loads = "missing",
         replication: Replication | None = None,
+        retry_s: float = RETRY_S,
+        request_s: float = REQUEST_S,
     ) -> None:
+        """A request that fails for a passing reason is repeated for `retry_s`."""
         self.topology = topology
         self._text, self.version = library(test_mode=test_mode)
         self._loads_when = loads
         self.replication = replication
         self.counters = StoreCounters()
-        self.retry_s = RETRY_S
+        self.retry_s = retry_s
+        self._request_s = request_s
         self._reloading = SingleFlight("loading the library", self._reload)
 
     @property
@@ -145,7 +149,7 @@ class Functions:
             return answer
         seconds = self.retry_s if retry_s is None else retry_s
         if isinstance(answer, StoreTimeout):
-            seconds -= REQUEST_S
+            seconds -= self._request_s
         return await self._persist(request, answer, _Trial(self.topology, key, seconds, late))
 
     async def _persist(self, request: bytes, problem: _Problem, trial: "_Trial") -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 import libvalkey
 import pytest
 
-from flowfabric.backend.valkey import connection as connections
 from flowfabric.backend.valkey.connection import Connection, Login, connect
 from flowfabric.errors import StoreTimeout
 from tests.valkey_server import ValkeyServer, shared_server
@@ -24,18 +23,21 @@ def server() -> ValkeyServer:
 
 
 @pytest.fixture
-async def connection(server: ValkeyServer) -> AsyncIterator[Connection]:
-    made = await connect("127.0.0.1", server.port, Login())
+async def connection(
+    server: ValkeyServer, request: pytest.FixtureRequest
+) -> AsyncIterator[Connection]:
+    """For as many seconds as the test says it waits for an answer."""
+    made = await connect("127.0.0.1", server.port, Login(request_s=getattr(request, "param", 5.0)))
     yield made
     server.thaw()
     made.abort()
     await made.closed
 
 
+@pytest.mark.parametrize("connection", [600.0], indirect=True)
 async def test_who_does_not_wait_for_a_silent_server_has_its_answer_late_and_nobody_else(
-    server: ValkeyServer, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    server: ValkeyServer, connection: Connection
 ) -> None:
-    monkeypatch.setattr(connections, "REQUEST_S", 600.0)
     late: list[Any] = []
     server.freeze()
     impatient, patient = connection.send(echo("a"), late.append), connection.send(echo("b"))
@@ -50,10 +52,10 @@ async def test_who_does_not_wait_for_a_silent_server_has_its_answer_late_and_nob
     assert late == [b"a"]
 
 
+@pytest.mark.parametrize("connection", [1.0], indirect=True)
 async def test_a_server_that_never_answers_is_given_up(
-    server: ValkeyServer, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    server: ValkeyServer, connection: Connection
 ) -> None:
-    monkeypatch.setattr(connections, "REQUEST_S", 1.0)
     server.freeze()
     for asked in (connection.send(echo("a")), connection.send(echo("b"))):
         with pytest.raises(StoreTimeout, match=f"{server.port}: no answer within 1 s"):
