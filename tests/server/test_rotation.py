@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from flowfabric.core.tokens import MOST_KEYS
 from flowfabric.engine.suspensions import keys as engine_keys
 from flowfabric.operations.store import NewSecret, Store
 from tests.server.driving import Served
@@ -46,6 +47,7 @@ async def test_a_rotation_is_repeated_and_refused(
         ({"new_secret_hex": ""}, "invalid_secret_hex"),
         ({"new_secret_hex": "abc"}, "invalid_secret_hex"),
         ({"new_secret_hex": "zz" * 32}, "invalid_secret_hex"),
+        ({"new_secret_hex": "a1b2c3"}, "invalid_secret_hex"),
     ],
 )
 async def test_a_bad_key_is_refused_and_not_shown(
@@ -55,6 +57,16 @@ async def test_a_bad_key_is_refused_and_not_shown(
     answer = await served.call(LINE, body)
     assert (answer.status_code, answer.json()["kind"]) == (400, kind)
     assert not body["new_secret_hex"] or body["new_secret_hex"] not in answer.text
+
+
+async def test_too_many_keys_within_their_grace_are_429(served: Served) -> None:
+    for number in range(MOST_KEYS - 1):
+        body = {"new_kid": f"n{number}", "new_secret_hex": f"{number:064x}"}
+        assert (await served.call(LINE, body)).status_code == 200
+    answer = await served.call(LINE, {"new_kid": "more", "new_secret_hex": SECRET})
+    assert (answer.status_code, answer.json()["kind"]) == (429, "resource_exhausted")
+    assert "within their grace" in answer.json()["error"]
+    assert int(answer.headers["retry-after"]) > 3_600
 
 
 async def test_one_rotation_at_a_time(served: Served) -> None:

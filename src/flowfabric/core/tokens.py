@@ -230,6 +230,9 @@ def _digest(key: Key, kid: str, signed: Signed) -> str:
 FIRST_KID: Final = "k1"
 SEED_DIGITS: Final = 64
 _SHORTEST_SECRET: Final = 32
+_LONGEST_SECRET: Final = 1_024
+# A ring is read with every claim of a token's key, so it stays small.
+MOST_KEYS: Final = 64
 _MAX_GRACE_MS: Final = 2**53 - 1
 _KID_FORM: Final = "1 to 64 of A-Z a-z 0-9 . _ -"
 
@@ -280,9 +283,10 @@ def first_ring(kid: str, secret_hex: str, now: int) -> KeyRing:
 
 def check_secret(secret_hex: str) -> str:
     """A secret an operator configured: hex, at least 16 bytes."""
-    if not is_hex(secret_hex) or len(secret_hex) < _SHORTEST_SECRET:
+    if not is_hex(secret_hex) or not _SHORTEST_SECRET <= len(secret_hex) <= _LONGEST_SECRET:
         raise errors.InvalidInput(
-            "the waitpoint secret must be an even number of hex digits, at least 32"
+            "the waitpoint secret must be an even number of hex digits, "
+            f"at least {_SHORTEST_SECRET} and at most {_LONGEST_SECRET}"
         )
     return secret_hex
 
@@ -348,6 +352,12 @@ def rotate(ring: KeyRing, kid: str, secret_hex: str, grace_ms: object, now: int)
     if old in kept:
         kept[old] = _replace(kept[old], expires_at=expires_at)
     kept[kid] = Key(secret_hex, created_at=created_at)
+    if len(kept) > MOST_KEYS:
+        first = min(key.expires_at for name, key in kept.items() if name not in (kid, old))
+        raise errors.ResourceExhausted(
+            f"{len(kept) - 1} signing keys are within their grace; rotate when one has ended",
+            retry_after_ms=first - now,
+        )
     previous_expires_at = expires_at if old else 0
     after = KeyRing(
         current_kid=kid, keys=kept, previous_kid=old, previous_expires_at=previous_expires_at
@@ -358,8 +368,14 @@ def rotate(ring: KeyRing, kid: str, secret_hex: str, grace_ms: object, now: int)
 def _checked_rotation(kid: str, secret_hex: str, grace_ms: object) -> int:
     if not isinstance(kid, str) or not is_kid(kid):
         raise errors.InvalidKid(_KID_FORM)
-    if not isinstance(secret_hex, str) or not is_hex(secret_hex):
-        raise errors.InvalidSecretHex("an even number of hex digits")
+    if (
+        not isinstance(secret_hex, str)
+        or not _SHORTEST_SECRET <= len(secret_hex) <= _LONGEST_SECRET
+        or not is_hex(secret_hex)
+    ):
+        raise errors.InvalidSecretHex(
+            f"an even number of hex digits, {_SHORTEST_SECRET} to {_LONGEST_SECRET}"
+        )
     if type(grace_ms) is not int or not 0 <= grace_ms <= _MAX_GRACE_MS:
         raise errors.InvalidGraceMs(f"an integer in 0..{_MAX_GRACE_MS}")
     return grace_ms

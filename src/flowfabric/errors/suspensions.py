@@ -104,7 +104,7 @@ class InvalidKid(ValidationError, code="invalid_kid"):
 
 
 class InvalidSecretHex(ValidationError, code="invalid_secret_hex"):
-    """The new signing secret is not an even, non-empty run of hex digits."""
+    """The new signing secret is not an even number of hex digits, 32 to 1024 of them."""
 
 
 class InvalidGraceMs(ValidationError, code="invalid_grace_ms"):

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from flowfabric.core.tokens import (
+    MOST_KEYS,
     Key,
     KeyRing,
     Rotation,
@@ -21,6 +22,7 @@ from flowfabric.errors import (
     InvalidInput,
     InvalidKid,
     InvalidSecretHex,
+    ResourceExhausted,
     RotationConflict,
 )
 
@@ -41,8 +43,11 @@ def test_a_kid_outside_the_charset_is_refused(kid: str) -> None:
         rotate(RING, kid, "not hex either", "nor this", NOW)
 
 
-@pytest.mark.parametrize("secret", ["", "abc", "zz", "0x00", "aa ", None])
-def test_a_secret_that_is_not_hex_is_refused(secret: str) -> None:
+@pytest.mark.parametrize(
+    "secret",
+    ["", "abc", "zz" * 16, "0x" + "00" * 16, "aa" * 16 + " ", "aa", "ab" * 15, "ab" * 513, None],
+)
+def test_a_secret_that_is_not_hex_of_sixteen_bytes_at_least_is_refused(secret: str) -> None:
     with pytest.raises(InvalidSecretHex):
         rotate(RING, "k2", secret, -1, NOW)
 
@@ -114,6 +119,19 @@ def test_keys_within_their_grace_stay_and_others_go() -> None:
     done = rotate(three, "k4", A, 0, NOW + 1_000)
     assert done.gc_count == 1
     assert sorted(done.ring.keys if done.ring else ()) == ["k1", "k3", "k4"]
+
+
+def test_a_ring_holds_a_bounded_number_of_keys() -> None:
+    ring = RING
+    for number in range(MOST_KEYS - 1):
+        ring = rotated(ring, f"n{number}", f"{number:064x}", now=NOW + number)
+    assert len(ring.keys) == MOST_KEYS
+    with pytest.raises(ResourceExhausted, match="64 signing keys are within their grace") as caught:
+        rotate(ring, "more", A, 1_000, NOW + 100)
+    assert caught.value.details["retry_after_ms"] == 900
+    # A repeat changes nothing, and a key whose grace is over makes room.
+    assert rotate(ring, ring.current_kid, f"{MOST_KEYS - 2:064x}", 1_000, NOW + 100).is_noop
+    assert rotate(ring, "more", A, 1_000, NOW + 1_001).ring is not None
 
 
 def test_a_key_that_is_neither_current_nor_ending_goes() -> None:
