@@ -164,16 +164,31 @@ def test_a_development_server_needs_only_an_empty_store(store: str, tmp_path: Pa
         scheme = "postgresql://flowfabric@" if store == "postgres" else "valkey://"
         path = "/postgres" if store == "postgres" else ""
         url = f"{scheme}127.0.0.1:{server.port}{path}"
-        _serves(["dev", "--port", "0"], url, tmp_path)
-        _serves(["server"], url, tmp_path)
+        _serves(["dev", "--port", "0", "--store", url], tmp_path)
+        _serves(["server"], tmp_path, FF_URL=url)
     finally:
         server.end()
 
 
-def _serves(words: list[str], url: str, directory: Path) -> None:
+@pytest.mark.parametrize("start", [[], ["--sample"]])
+def test_a_development_server_finds_its_store_by_a_variable(
+    start: list[str], tmp_path: Path
+) -> None:
+    with _database("ff_new") as url:
+        _serves(["dev", "--port", "0", *start], tmp_path, FF_URL=url)
+
+
+def test_what_is_no_store_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FF_URL", raising=False)
+    result = CliRunner().invoke(app, ["dev", "--port", "0", "--store", "mysql://there"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --store: url: 'mysql' is not a store this version")
+
+
+def _serves(words: list[str], directory: Path, **variables: str) -> None:
     """Runs a command until it tells its address, then ends it."""
     environment = {name: value for name, value in os.environ.items() if name[:3] != "FF_"}
-    environment |= {"FF_URL": url, "FF_LISTEN_ADDR": "127.0.0.1:0", "PYTHONUNBUFFERED": "1"}
+    environment |= {"FF_LISTEN_ADDR": "127.0.0.1:0", "PYTHONUNBUFFERED": "1", **variables}
     process = subprocess.Popen(
         [sys.executable, "-m", "flowfabric.cli", *words],
         cwd=directory,

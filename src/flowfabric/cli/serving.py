@@ -63,6 +63,15 @@ def dev(
     ] = "",
     sample: Annotated[bool, typer.Option("--sample", help="Run the sample app.")] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65_535)] = 9090,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            help="Where everything is kept: sqlite:///file, postgresql://…, valkey://…, memory://.",
+            show_default="FF_URL, else a SQLite file",
+        ),
+    ] = None,
     config: Config = None,
 ) -> None:
     """Store, server, duties and, for an app, its worker, in one command."""
@@ -71,6 +80,8 @@ def dev(
     settings = msgspec.structs.replace(
         _settings(config), listen=Address("127.0.0.1", port), generates_secret=True
     )
+    if store is not None:
+        settings = msgspec.structs.replace(settings, store=_store_at(store))
     named = named_store(target) if target else None
     if named not in (None, settings.store):
         _refuse_store(target, named, settings.store)
@@ -84,6 +95,13 @@ def dev(
             await development.end()
 
     _run(run())
+
+
+def _store_at(url: str) -> StoreUrl:
+    try:
+        return parse_store_url(url)
+    except FlowFabricError as fault:
+        fail(f"--store: {fault.detail}", code=2)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

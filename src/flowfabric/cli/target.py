@@ -36,7 +36,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="FF_URL",
-        help="A server (http://…), or a store to open here (sqlite:///file, valkey://…).",
+        help="A server (http://…), or a store to open here (sqlite:///file, postgresql://…).",
     ),
 ]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Whose work.")]
