@@ -61,7 +61,7 @@ async def main(url: str = "memory://") -> None:
         async with fabric.worker():
             run = await agent.submit("a program")
             await reaches(fabric, run, "suspended")
-            await run.signal("approved", source="ada")
+            await run.approve("ada")
             words = [frame.text async for frame in run.stream()]
             outcome = await run.result(timeout="20s")
         spent = (await budget.status()).usage["tokens"]

@@ -50,7 +50,7 @@ async def main(url: str = "memory://") -> None:
             run = flow_run.run(deployed)
             await reaches(fabric, run, "suspended")
             for person in ("ada", "ada", "bob"):
-                await run.signal("approved", {"comment": "fine"}, source=person)
+                await run.approve(person, "fine")
                 print(f"{person} agrees")
             outcome = await run.result(timeout="20s")
             print(outcome)

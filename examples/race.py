@@ -37,7 +37,7 @@ async def main(url: str = "memory://") -> None:
             run = await flow.submit()
             await reaches(fabric, run.run(published), "suspended")
             for person in ("ada", "bob"):
-                await run.run(published).signal("approved", source=person)
+                await run.run(published).approve(person)
             print(await run.result(published, timeout="20s"))
             slow, quick = (run.run(node) for node in answers.nodes)
             try:

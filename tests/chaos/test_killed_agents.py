@@ -37,7 +37,7 @@ async def review(fabric: FlowFabric) -> None:
             assert isinstance(event, LeaseEvent)
             run = fabric.run(event.execution_id)
             if await run.state() == "suspended":
-                await run.signal("approved", source="ada")
+                await run.approve("ada")
 
 
 async def kill_again_and_again(

@@ -54,7 +54,7 @@ async def test_a_signal_arrives_and_its_token_is_not_shown(
         await reaches(fabric, run, "suspended")
         (found,) = (await fabric.admin.list_pending_waitpoints(run.id)).items
         token = (await fabric.admin.waitpoint_token(run.id, found.waitpoint_id)).token.reveal()
-        command = ("signal", run.id, found.waitpoint_id, "paid", "--payload", '{"sum": 7}')
+        command = ("signal", run.id, "paid", '{"sum": 7}', "--waitpoint", found.waitpoint_id)
         wrong = token[:-1] + ("0" if token[-1] != "0" else "1")
         refused = await _run(server, *command, typed=f"{wrong}\n")
         assert refused.exit_code == 1

@@ -134,6 +134,27 @@ def test_resume_ends_a_wait(shell: Shell, submitted: Submit) -> None:
     shell.ok("watch", one)
 
 
+def test_signals_by_name_need_no_token_and_come_before_between_and_during_waits(
+    shell: Shell, submitted: Submit
+) -> None:
+    one = submitted("order", "--lane", "nobody-works-here")
+    assert shell.ok("signal", one, "sent", '"by ship"') == "accepted: kept_in_mailbox\n"
+    shown = shell.json("get", one)
+    assert [kept["signal_name"] for kept in shown["execution"]["mailbox"]] == ["sent"]
+    assert "1 unread: sent" in shell.ok("get", one)
+    two = submitted("order")
+    _wait_until(shell, two, "suspended")
+    said = shell.ok("signal", two, "paid", '{"sum": 7}', "--id", "receipt-1")
+    assert said == "accepted: resume_condition_satisfied\n"
+    assert "a repeat" in shell.ok("signal", two, "paid", '{"sum": 7}', "--id", "receipt-1")
+    shell.ok("signal", two, "sent", "3")
+    shell.ok("watch", two)
+    assert "paid {'sum': 7}, sent 3" in shell.ok("get", two)
+    assert "expected JSON" in shell.run("signal", two, "sent", "{").output
+    assert "execution_not_active" in shell.run("signal", two, "sent").output
+    shell.ok("cancel", one)
+
+
 def test_cancel_and_replay(shell: Shell, submitted: Submit) -> None:
     one = submitted("greet", "--lane", "nobody-works-here")
     assert "no_worker" in shell.ok("explain", one)

@@ -86,7 +86,7 @@ class Press:
         run = await self.release.submit("a and b")
         await reaches(self.fabric, run, "suspended")
         for person in ("ada", "ada", "bob"):
-            await run.signal("approved", source=person)
+            await run.approve(person)
         return await run.result(timeout="20s")
 
     async def fail(self) -> tuple[tuple[str, str, bool], list[str]]:

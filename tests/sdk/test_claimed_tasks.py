@@ -16,7 +16,7 @@ from flowfabric.worker.claimed import SuspendTerms
 from flowfabric.worker.claiming import Claimer
 from flowfabric.worker.session import LEASE_IS_GONE
 from tests.sdk.dropping import dropping
-from tests.sdk.until import reaches
+from tests.sdk.until import reaches, signal_by_token
 
 
 async def test_a_permit_comes_first_and_is_given_back(fabric: FlowFabric) -> None:
@@ -194,9 +194,9 @@ async def test_a_holder_hands_out_an_address_and_waits_for_signals(fabric: FlowF
         await fabric.signal(run.id, issued.waitpoint_id, issued.waitpoint_token, "paid", {"n": 1})
         await task.suspend_for_signals(["go", "on"], timeout="1h")
         assert await run.state() == "suspended"
-        await run.signal("go")
+        await signal_by_token(fabric, run, "go")
         assert await run.state() == "suspended"
-        await run.signal("on")
+        await signal_by_token(fabric, run, "on")
         again = await _claimed(claimer)
         assert {one.signal_name for one in await again.resume_signals()} == {"go", "on"}
         await again.complete()
@@ -250,7 +250,7 @@ async def test_signals_of_an_earlier_attempt_are_not_those_of_this_one(fabric: F
     run = await fabric.submit("k", retries=1, backoff=0)
     async with fabric.claimer() as claimer:
         await (await _claimed(claimer)).suspend_for_signals(["go"])
-        await run.signal("go")
+        await signal_by_token(fabric, run, "go")
         resumed = await _claimed(claimer)
         assert [one.signal_name for one in await resumed.resume_signals()] == ["go"]
         await resumed.fail("again")

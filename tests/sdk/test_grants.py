@@ -17,7 +17,7 @@ from flowfabric.operations.executions import (
 from flowfabric.operations.workers import Grant, NewGrant
 from flowfabric.worker.claimed import SuspendTerms
 from flowfabric.worker.claiming import GrantNotFound
-from tests.sdk.until import reaches
+from tests.sdk.until import reaches, signal_by_token
 
 
 async def granted(fabric: FlowFabric, claimer: Claimer) -> Grant:
@@ -133,7 +133,7 @@ async def test_a_paused_attempt_is_gone_on_with(fabric: FlowFabric) -> None:
             task = await claimer.claim_next()
             assert task is not None
             await task.suspend(SuspendTerms(condition=signal_set("go")))
-            await run.signal("go")
+            await signal_by_token(fabric, run, "go")
             await reaches(fabric, run, "waiting")
             resumed = await claim(await granted(fabric, claimer))
             assert (resumed.attempt_type, resumed.attempt_index) == ("resumed", 0)

@@ -25,7 +25,7 @@ from flowfabric import (
 )
 from flowfabric.errors import ExecutionExpired
 from tests.sdk.meddling import long_leased
-from tests.sdk.until import reaches
+from tests.sdk.until import reaches, signal_by_token
 
 
 class Database:
@@ -165,7 +165,7 @@ async def test_a_handler_may_answer_fail_delay_or_suspend(fabric: FlowFabric) ->
         assert await answer.call("delay") == []
         run = await answer.submit("suspend")
         await reaches(fabric, run, "suspended")
-        await run.signal("go")
+        await signal_by_token(fabric, run, "go")
         assert await run.result(timeout="20s") == ["go"]
 
 

@@ -56,10 +56,13 @@ async def test_a_run_is_cancelled_with_a_reason(fabric: FlowFabric) -> None:
         await run.result(timeout="20s")
 
 
-async def test_a_signal_nobody_waits_for_is_refused(fabric: FlowFabric) -> None:
+async def test_a_decision_that_nobody_waits_for_is_refused(fabric: FlowFabric) -> None:
     run = await fabric.submit("nobody", {})
-    with pytest.raises(WaitpointNotFound, match="waits for no signal"):
-        await run.signal("go")
+    for decide in (run.approve, run.reject):
+        with pytest.raises(WaitpointNotFound, match="waits for nobody's decision"):
+            await decide("ada")
+    with pytest.raises(ConfigError, match="only a signal to a waitpoint"):
+        await run.signal("approved", source="ada")
 
 
 async def test_nothing_is_known_of_what_is_not_there(fabric: FlowFabric) -> None:

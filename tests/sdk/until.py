@@ -14,3 +14,12 @@ async def reaches(fabric: FlowFabric, run: Run[Any], state: str) -> None:
     async with asyncio.timeout(20), aclosing(await port.events(FAMILIES, EventScope(), "")) as log:
         while await run.state() != state:
             await anext(log)
+
+
+async def signal_by_token(
+    fabric: FlowFabric, run: Run[Any], name: str, payload: object = None
+) -> None:
+    """Signal the one open waitpoint of an execution that was suspended by hand."""
+    found = (await fabric.admin.list_pending_waitpoints(run.id)).items
+    (one,) = (one for one in found if one.state == "active")
+    await run.signal(name, payload, waitpoint_id=one.waitpoint_id)

@@ -267,3 +267,22 @@ async def test_a_handler_that_remembers_outside_is_found_out(fabric: Kit) -> Non
 
     with pytest.raises(AssertionError, match="killed at await"):
         await crash_everywhere(fabric, count)
+
+
+async def test_mail_is_taken_once_wherever_the_handler_dies(fabric: Kit) -> None:
+    async def send(execution_id: str) -> None:
+        for number in range(3):
+            await fabric.run(execution_id).signal("n", number, id=f"n{number}")
+
+    @fabric.task
+    async def collect(ctx: Context) -> list[object]:
+        none = await ctx.receive("n")
+        await ctx.step("send", send, ctx.info.execution_id)
+        first = await ctx.wait_for("n")
+        await ctx.sleep("1h")
+        second = await ctx.receive("n")
+        third = await ctx.wait_for("n", timeout="1h")
+        late = await ctx.wait_for("n", timeout="1h")
+        return [one and one.payload for one in (none, first, second, third, late)]
+
+    assert await crash_everywhere(fabric, collect) == [None, 0, 1, 2, None]

@@ -123,6 +123,7 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
             ("flow", found.flow_id),
             ("parent", found.parent_id),
             ("waits for", found.blocking_detail),
+            ("mailbox", _mailbox(found)),
             ("held by", _holder(found)),
             ("progress", _progress(found)),
             ("created", show.instant(found.created_at)),
@@ -158,6 +159,18 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
     if trace:
         show.line()
         show.lines(trace.rstrip())
+
+
+def _mailbox(info: ExecutionInfo) -> str:
+    """The unread signals, without their payloads."""
+    if not info.mail_count:
+        return ""
+    kept = ", ".join(
+        f"{one.signal_name} ({one.payload_bytes} bytes, {one.signal_id},"
+        f" {show.instant(one.accepted_at)})"
+        for one in info.mailbox
+    )
+    return f"{info.mail_count} unread: {kept}"
 
 
 def _holder(found: ExecutionInfo) -> str:

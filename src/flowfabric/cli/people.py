@@ -13,7 +13,7 @@ from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.fabric.admin import Admin
 from flowfabric.operations.execution_queries import Search
-from flowfabric.operations.signals import Approval, NewSignal
+from flowfabric.operations.signals import Approval, Delivered, Mail, NewSignal
 
 app = typer.Typer()
 
@@ -84,15 +84,48 @@ def _only_waitpoint(url: str, execution_id: str) -> str:
 @app.command()
 def signal(
     execution_id: Annotated[str, typer.Argument(help="To which execution.")],
-    waitpoint_id: Annotated[str, typer.Argument(help="To which of its waitpoints.")],
     name: Annotated[str, typer.Argument(help="The name of the signal.")],
-    payload: Annotated[str, typer.Option("--payload", "-p", help="A JSON payload.")] = "",
-    source: Annotated[str, typer.Option("--as", help="Who sends it.")] = "",
+    payload: Annotated[str, typer.Argument(help="A JSON payload.")] = "",
+    id: Annotated[
+        str, typer.Option("--id", help="Of signals with one id the first counts, for a day.")
+    ] = "",
+    waitpoint_id: Annotated[
+        str, typer.Option("--waitpoint", help="To this waitpoint, whose token is asked for.")
+    ] = "",
+    source: Annotated[str, typer.Option("--as", help="Who sends it, to a waitpoint.")] = "",
     url: Url = DEFAULT_URL,
     json: Json = False,
 ) -> None:
-    """Send a signal with its token, which is asked for and not shown (or read from a pipe)."""
-    token = WaitpointToken(typer.prompt("token", hide_input=True))
+    """Send a signal; the execution's mailbox keeps it until a wait for that name takes it."""
+    if payload and not _is_json(payload):
+        fail(f"payload: expected JSON, got {payload!r}; a text is written as '\"text\"'")
+    if waitpoint_id:
+        done = _to_waitpoint(url, execution_id, waitpoint_id, name, payload, source)
+    else:
+        # With an id of its own the request may be repeated after a lost answer.
+        body = msgspec.Raw(payload.encode()) if payload else None
+        mail = Mail(payload=body, id=id or str(uuid4()))
+        done = ask(url, lambda admin: admin.signal_by_name(execution_id, name, mail))
+    if json:
+        show.as_json(done)
+    elif isinstance(done, Accepted):
+        show.line(f"accepted: {done.effect}")
+    else:
+        show.line("a repeat: the first one counted", style="yellow")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _to_waitpoint(
+    url: str, execution_id: str, waitpoint_id: str, name: str, payload: str, source: str
+) -> Delivered:
+    """By its token, which is asked for and not shown (or read from a pipe)."""
     new = NewSignal(
         waitpoint_id=waitpoint_id,
         signal_id=str(uuid4()),
@@ -100,13 +133,7 @@ def signal(
         signal_category="default",
         source_type="external",
         source_identity=source or getpass.getuser(),
-        waitpoint_token=token,
+        waitpoint_token=WaitpointToken(typer.prompt("token", hide_input=True)),
         payload=payload.encode() if payload else None,
     )
-    done = ask(url, lambda admin: admin.signal(execution_id, new))
-    if json:
-        show.as_json(done)
-    elif isinstance(done, Accepted):
-        show.line(f"accepted: {done.effect}")
-    else:
-        show.line("a repeat: the first one counted", style="yellow")
+    return ask(url, lambda admin: admin.signal(execution_id, new))

@@ -1,4 +1,5 @@
-"""Four tasks: one answers, one stumbles, one takes its time, one waits for a person."""
+"""Five tasks: one answers, one stumbles, one takes its time, one waits for a person, one for
+signals."""
 
 import asyncio
 
@@ -43,3 +44,11 @@ async def deploy(ctx: Context, version: str) -> str:
     decision = await ctx.approve(f"deploy {version}?")
     by = ", ".join(decision.by)
     return f"{version} deployed, said {by}" if decision.approved else f"{version} stopped by {by}"
+
+
+@fabric.task
+async def order(ctx: Context, item: str = "book") -> str:
+    """Waits for signals by name: `flowfabric signal <execution> paid '{"sum": 7}'`."""
+    paid = await ctx.wait_for("paid")
+    sent = await ctx.wait_for("sent")
+    return f"{item}: paid {paid and paid.payload}, sent {sent and sent.payload}"

@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
+from uuid import uuid4
 
 import msgspec
 
@@ -12,6 +12,7 @@ from flowfabric.core.backoff import Backoff
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.errors import (
+    ConfigError,
     FlowFabricError,
     NotFound,
     ResourceExhausted,
@@ -20,8 +21,9 @@ from flowfabric.errors import (
 )
 from flowfabric.fabric.submitter import Submitter, every, new_signal
 from flowfabric.operations.execution_queries import Attempt, Ended, ExecutionInfo, Explanation
-from flowfabric.operations.signals import Delivered
+from flowfabric.operations.signals import Approval, Delivered, Mail
 from flowfabric.operations.streams import FramePage, StoredFrame, Tail, Visibility
+from flowfabric.worker import codecs
 from flowfabric.worker.children import value_of_end
 from flowfabric.worker.durations import Duration, optional_seconds
 from flowfabric.worker.output import TRACEBACK
@@ -168,31 +170,60 @@ class Run(Generic[R]):
         self,
         name: str,
         payload: object = None,
+        id: str | None = None,
         *,
         waitpoint_id: str = "",
         token: WaitpointToken | str | None = None,
         source: str = "",
     ) -> Delivered:
-        """Send a signal. Without a token the open waitpoint that awaits it is looked up, which
-        only those may do who could cancel the execution as well."""
+        """Send a signal to the execution, whatever it is doing: its mailbox keeps it until a wait
+        for that name takes it. Of signals with one `id` the first counts, for a day.
+
+        A `waitpoint_id` sends it to that waitpoint instead, by its `token`; without a token it is
+        looked up, which only those may do who could cancel the execution as well."""
         port = await self._port()
+        if waitpoint_id or token is not None:
+            return await self._signal_waitpoint(port, name, payload, (waitpoint_id, token), source)
+        if source:
+            raise ConfigError("signal: only a signal to a waitpoint has a source")
+        body = None if payload is None else msgspec.Raw(codecs.to_json(payload))
+        # With an id of its own a request may be repeated after a lost answer.
+        mail = Mail(payload=body, id=id or str(uuid4()))
+        return await port.signal_by_name(self.id, name, mail)
+
+    async def _signal_waitpoint(
+        self,
+        port: Submitter,
+        name: str,
+        payload: object,
+        to: tuple[str, WaitpointToken | str | None],
+        source: str,
+    ) -> Delivered:
+        waitpoint_id, token = to
         if token is None:
-            waitpoint_id, token = await self._address(port, name, waitpoint_id)
+            token = (await port.waitpoint_token(self.id, waitpoint_id)).token
         new = new_signal(waitpoint_id, token, name, payload, source_identity=source)
         return await port.signal(self.id, new)
 
-    async def _address(
-        self, port: Submitter, name: str, waitpoint_id: str
-    ) -> tuple[str, WaitpointToken]:
-        open_ones = [
-            one for one in await port.waitpoints(self.id) if waitpoint_id in ("", one.waitpoint_id)
-        ]
-        awaited = [one for one in open_ones if name in one.required_signal_names]
-        for one in awaited or open_ones:
-            with suppress(NotFound):
-                found = await port.waitpoint_token(self.id, one.waitpoint_id)
-                return one.waitpoint_id, found.token
-        raise WaitpointNotFound(f"{self.id} waits for no signal")
+    async def approve(self, by: str, comment: str = "", waitpoint_id: str = "") -> Delivered:
+        """Approve what waits for people, as `by`; who may call this is the permission."""
+        return await self._decide("approved", by, comment, waitpoint_id)
+
+    async def reject(self, by: str, comment: str = "", waitpoint_id: str = "") -> Delivered:
+        """Reject it."""
+        return await self._decide("rejected", by, comment, waitpoint_id)
+
+    async def _decide(self, name: str, by: str, comment: str, waitpoint_id: str) -> Delivered:
+        port = await self._port()
+        if not waitpoint_id:
+            open_ones = await port.waitpoints(self.id)
+            awaited = [one for one in open_ones if name in one.required_signal_names]
+            if not awaited:
+                raise WaitpointNotFound(f"{self.id} waits for nobody's decision")
+            waitpoint_id = awaited[0].waitpoint_id
+        payload = codecs.to_json({"comment": comment}) if comment else None
+        decision = Approval(signal_name=name, source_identity=by, payload=payload)
+        return await port.approve(self.id, waitpoint_id, decision)
 
     async def cancel(self, reason: str = "") -> None:
         await (await self._port()).cancel(self.id, reason)

@@ -46,6 +46,8 @@ class SyncRun(Facade[Run[R]], Generic[R]):
     traceback = blocking(Run.traceback)
     summary = blocking(Run.summary)
     signal = blocking(Run.signal)
+    approve = blocking(Run.approve)
+    reject = blocking(Run.reject)
     cancel = blocking(Run.cancel)
     replay = blocking(Run.replay)
     set_tags = blocking(Run.set_tags)

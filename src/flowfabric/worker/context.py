@@ -194,6 +194,18 @@ class Context:
             return [_named(signals, name) for name in given]
         return signals[-1] if signals else None
 
+    @overload
+    async def receive(self, name: str = "", /, *, as_: type[T]) -> Signal[T] | None: ...
+
+    @overload
+    async def receive(self, name: str = "", /, *, as_: None = None) -> Signal[Any] | None: ...
+
+    async def receive(self, name: str = "", /, *, as_: Any = None) -> Signal[Any] | None:
+        """Take the oldest signal of that name from the mailbox, or the oldest of all, without
+        waiting; None when there is none."""
+        found = await self._waits.receive(name)
+        return typed((found,), Any if as_ is None else as_)[0] if found else None
+
     async def waitpoint(self, key: str | None = None, expires: Duration = _DAY) -> PendingWaitpoint:
         """An address and token to hand out before waiting on it; early signals are kept."""
         return await self._waits.waitpoint(key, expires)
@@ -400,4 +412,8 @@ async def upstream_result(upstream: Upstream, calls: WorkerCalls) -> bytes | Non
 
 
 def _named(signals: list[Signal[Any]], name: str) -> Signal[Any]:
-    return cast(Signal[Any], next((one for one in signals if one.name == name), None))
+    """The oldest of that name, which leaves the list: a name may be waited for twice."""
+    found = next((one for one in signals if one.name == name), None)
+    if found is not None:
+        signals.remove(found)
+    return cast(Signal[Any], found)

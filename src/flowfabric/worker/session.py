@@ -289,10 +289,13 @@ class Session:
             return self.pause(Fail(told, NONDETERMINISM, False))
         return self.pause(Park(told))
 
-    async def record(self, key: JournalKey, digest: str, outcome: Recorded) -> Recorded:
-        """Record an outcome; returns the one that counts, which may be an earlier record."""
+    async def record(
+        self, key: JournalKey, digest: str, outcome: Recorded, take: tuple[int, ...] = ()
+    ) -> Recorded:
+        """Record an outcome; returns the one that counts, which may be an earlier record. The
+        signals with the numbers `take` leave the mailbox in the same step."""
         entry = JournalEntry(key.name, key.seq, digest, _write(outcome))
-        (kept,) = await self._append_journal((entry,))
+        (kept,) = await self._append_journal((entry,), take)
         self._recorded[key.name, key.seq] = entry
         return outcome if kept.stored else _read(kept.outcome or b"")
 
@@ -324,10 +327,14 @@ class Session:
             await self._append_journal(entries)
             del self._unsaved[: len(entries)]
 
-    async def _append_journal(self, entries: Sequence[JournalEntry]) -> list[Kept]:
+    async def _append_journal(
+        self, entries: Sequence[JournalEntry], take: tuple[int, ...] = ()
+    ) -> list[Kept]:
         held = fence_of(self.claim)
         noted = self._take_notes()
         items = [NewEntry(**held, entry=one) for one in (*noted, *entries)]
+        if take:
+            items[-1] = msgspec.structs.replace(items[-1], take=take)
 
         async def append() -> list[Kept]:
             return all_of(await self.calls.append_journal(items))

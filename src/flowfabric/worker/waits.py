@@ -1,6 +1,7 @@
 """Waiting for time and for the outside, without holding a worker."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
@@ -31,8 +32,10 @@ from flowfabric.operations.workers import Claim, Delay
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import fence_of, suspend_of
 from flowfabric.worker.durations import Duration, milliseconds, optional_ms
-from flowfabric.worker.session import JournalKey, Paused, Session
-from flowfabric.worker.steps import journaled, value_of
+from flowfabric.worker.helpers import refuse_in_step
+from flowfabric.worker.mailbox import Mailbox, taken_by
+from flowfabric.worker.session import JournalKey, Paused, Recorded, Session
+from flowfabric.worker.steps import describe, journaled, kept_failures, recorded, value_of
 
 T = TypeVar("T")
 
@@ -156,9 +159,25 @@ class Waits:
             waitpoints=(UsePending(on.waitpoint_id),) if on else None,
             timeout_behavior=_RESUME,
             timeout_ms=optional_ms(timeout),
+            mailbox=on is None,
         )
         arrived = await self._suspended("wait_for", names, order)
         return None if arrived.how == "timeout" else arrived.signals
+
+    async def receive(self, name: str) -> ReceivedSignal | None:
+        """The oldest signal in the mailbox, if there is one; nothing is recorded as well."""
+        refuse_in_step("receive")
+        names = (name,) if name else ()
+
+        async def look(_: JournalKey) -> _Arrived:
+            found = await self.mailbox.find(names)
+            if found is None:
+                await self.mailbox.read()
+                found = await self.mailbox.find(names)
+            return _Arrived("look", found or ())
+
+        arrived = await self._taking("receive", names, look)
+        return arrived.signals[0] if arrived.signals else None
 
     async def approve(self, prompt: str, approvers: int, timeout: Duration | None) -> Decision:
         if approvers < 1:
@@ -179,15 +198,50 @@ class Waits:
         async def wait(key: JournalKey) -> _Arrived:
             return await self._arrived(key) or await self._suspend(key, order)
 
-        arrived = value_of(await journaled(self._session, f"ff.{call}", call, args, wait), _Arrived)
-        assert isinstance(arrived, _Arrived)
-        return arrived
+        async def wait_with_mail(key: JournalKey) -> _Arrived:
+            arrived = await self._arrived(key)
+            if arrived is None:
+                found = await self.mailbox.find(order.resume_condition.required_signal_names)
+                arrived = _Arrived("signal", found) if found else await self._suspend(key, order)
+            return arrived
+
+        if order.mailbox:
+            return await self._taking(call, args, wait_with_mail)
+        found = await journaled(self._session, f"ff.{call}", call, args, wait)
+        return _arrived_in(found)
+
+    async def _taking(
+        self, call: str, args: tuple[Any, ...], make: Callable[[JournalKey], Awaitable[_Arrived]]
+    ) -> _Arrived:
+        """What the journal has for this call, or what `make` finds: recorded, and taken from the
+        mailbox in the same step."""
+        session, mailbox = self._session, self.mailbox
+        key = session.next_key(f"ff.{call}")
+        text, digest = describe(call, args)
+        found = session.recorded(key, digest, text)
+        if found is None:
+            await session.begin_effect()
+            async with mailbox.turn:
+                with kept_failures(session, key, digest, text):
+                    arrived = await make(key)
+                take = taken_by(arrived.signals)
+                found = await session.record(key, digest, recorded(text, arrived), take)
+                mailbox.remove(take)
+        return _arrived_in(found)
+
+    @cached_property
+    def mailbox(self) -> Mailbox:
+        return Mailbox(self._session)
 
     async def _arrived(self, key: JournalKey) -> _Arrived | None:
         """How this wait ended, if an earlier turn began it and it has ended."""
         last = await self._resumption()
         if last.resumed_by is None or last.suspension_id != self._id_of(key):
             return None
+        if last.resumed_by == "operator":
+            # The wait was not met, so what it counted so far stays in the mailbox.
+            by_token = tuple(one for one in last.signals if not one.mail_seq)
+            return _Arrived(last.resumed_by, by_token)
         return _Arrived(last.resumed_by, last.signals)
 
     async def _suspend(self, key: JournalKey, order: SuspendOrder) -> _Arrived:
@@ -198,6 +252,8 @@ class Waits:
         suspend = suspend_of(session.claim, order)
         outcome = await session.call(lambda: session.calls.suspend(suspend))
         if isinstance(outcome, Satisfied):
+            if order.mailbox:
+                self.mailbox.forget()
             return _Arrived("signal", outcome.signals)
         session.release()
         raise Paused
@@ -228,6 +284,12 @@ def _resumption_in(claim: Claim) -> ResumeSignals | None:
     return ResumeSignals(
         signals=by.signals or (), resumed_by=by.how, suspension_id=by.suspension_id
     )
+
+
+def _arrived_in(found: Recorded) -> _Arrived:
+    arrived = value_of(found, _Arrived)
+    assert isinstance(arrived, _Arrived)
+    return arrived
 
 
 def _awaiting(names: tuple[str, ...], on: PendingWaitpoint | None) -> Condition:
