@@ -54,7 +54,8 @@ _BYTEA: Final = 17
 _ARRAY_OF: Final = {int: (1016, _INT8), str: (1009, _TEXT), bytes: (1001, _BYTEA)}
 _OIDS: Final[dict[type, int]] = {int: _INT8, str: _TEXT, bytes: _BYTEA}
 _NAMES: Final[dict[type, str]] = {int: "bigint", str: "text", bytes: "bytea"}
-_HEADER: Final = struct.Struct(">iii")
+# One dimension, no NULL, and the type of the values.
+_HEADS: Final = {kind: struct.pack(">iii", 1, 0, oid) for kind, (_, oid) in _ARRAY_OF.items()}
 _SIZES: Final = struct.Struct(">ii")
 
 
@@ -78,27 +79,43 @@ def _kind_of(value: Any) -> type:
 
 
 def binary(value: Any) -> bytes:
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, int):
-        return value.to_bytes(8, "big", signed=True)
-    return _array(value) if isinstance(value, list) else bytes(value)
+    if isinstance(value, list):
+        return _array(value)
+    return _packed(value, _kind_of(value))
+
+
+def _packed(value: Any, kind: type) -> bytes:
+    if kind is int:
+        return int.to_bytes(value, 8, "big", signed=True)
+    return str.encode(value) if kind is str else bytes(value)
 
 
 def _array(values: Sequence[Any]) -> bytes:
-    kind = _kind_of(values[0])
-    head = _HEADER.pack(1, 0, _ARRAY_OF[kind][1])
-    count = len(values)
+    first, count = values[0], len(values)
+    kind = _kind_of(first)
+    head = _HEADS[kind] + _SIZES.pack(count, 1)
+    # Most columns of a batch hold the same in every row.
+    if values.count(first) == count:
+        body = _packed(first, kind)
+        return head + (len(body).to_bytes(4, "big") + body) * count
     if kind is int:
         flat = [8] * (2 * count)
         flat[1::2] = values
-        return head + struct.pack(f">ii{'iq' * count}", count, 1, *flat)
-    parts = [head, _SIZES.pack(count, 1)]
-    for value in values:
-        body = value.encode() if kind is str else value
-        parts.append(len(body).to_bytes(4, "big"))
-        parts.append(body)
-    return b"".join(parts)
+        return head + _numbers(count).pack(*flat)
+    bodies = list(map(str.encode, values)) if kind is str else values
+    sizes = list(map(len, bodies))
+    size = sizes[0].to_bytes(4, "big")
+    if sizes.count(sizes[0]) == count:
+        return head + size + size.join(bodies)
+    parts = [b""] * (2 * count)
+    parts[::2] = [size.to_bytes(4, "big") for size in sizes]
+    parts[1::2] = bodies
+    return head + b"".join(parts)
+
+
+@cache
+def _numbers(count: int) -> struct.Struct:
+    return struct.Struct(f">{'iq' * count}")
 
 
 # ---- results
