@@ -9,6 +9,7 @@ import pytest
 from flowfabric import Context, FlowFabric
 from flowfabric.errors import TransportFault
 from flowfabric.fabric.connection import Connection
+from flowfabric.operations.signals import Approval
 from tests.sdk.until import reaches
 
 
@@ -109,3 +110,33 @@ async def test_a_signal_survives_a_crash_before_it_is_recorded(
     finally:
         await victim.stop()
         await heir.stop()
+
+
+async def test_an_answer_that_is_journaled_with_the_end_survives_a_crash(
+    fabric: FlowFabric,
+) -> None:
+    """The finish is lost, and with it the answer that it would have journaled."""
+    doomed, dead = await dying(fabric, "finish", 1)
+
+    async def work(ctx: Context) -> bool:
+        return bool(await ctx.approve("go on?"))
+
+    fabric.task(name="work")(work)
+    task = doomed.task(name="work")(work)
+    victim = doomed.worker(lease="60s", drain="1ms")
+    await victim.start()
+    try:
+        run = await task.submit()
+        await reaches(fabric, run, "suspended")
+        port = await fabric.submitter()
+        (waitpoint,) = await port.waitpoints(run.id)
+        yes = Approval(signal_name="approved", source_identity="ann")
+        await port.approve(run.id, waitpoint.waitpoint_id, yes)
+        await asyncio.wait_for(dead.has_died.wait(), 20)
+        await fabric.admin.revoke_lease(run.id)
+        async with fabric.worker(lease="60s"):
+            assert await run.result(timeout="30s") is True
+    finally:
+        await victim.stop()
+    names = [one.name for one in (await fabric.admin.journal(run.id)).items]
+    assert names == ["ff.approve"]

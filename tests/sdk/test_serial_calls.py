@@ -12,6 +12,7 @@ from flowfabric.backend.base import Backend
 from flowfabric.config import Settings, parse_store_url
 from flowfabric.engine import engine_on
 from flowfabric.fabric.connection import Connection, connection_on
+from flowfabric.operations.signals import Approval
 from tests.conformance.limiting import Watched
 from tests.sdk.backends import SETTINGS
 from tests.sdk.until import reaches
@@ -68,7 +69,7 @@ async def test_a_gathering_parent_asks_for_the_flow_of_its_children_once(
     assert found["read"] <= 7
 
 
-async def test_a_wait_is_over_after_few_calls(fabric: FlowFabric, store: Watched) -> None:
+async def test_a_wait_for_mail_is_over_after_few_calls(fabric: FlowFabric, store: Watched) -> None:
     @fabric.task()
     async def waiting(ctx: Context) -> str:
         signal = await ctx.wait_for("go")
@@ -81,7 +82,27 @@ async def test_a_wait_is_over_after_few_calls(fabric: FlowFabric, store: Watched
         store.calls.clear()
         await run.signal("go", "now")
         assert await run.result(timeout="10s") == "now"
-    # Where it waits, the token of that, and the signal; then the worker's calls, and the result.
-    sent = ["read", "read", "read", "apply"]
-    done = ["claim", "journal", "apply", "read"]
+    sent, done = ["read", "apply"], ["claim", "journal", "apply", "read"]
     assert asked(store) <= Counter([*sent, *done, *AT_ANY_TIME])
+
+
+async def test_an_approval_is_over_after_five_calls(fabric: FlowFabric, store: Watched) -> None:
+    """Its answer is journaled with the end of the attempt."""
+
+    @fabric.task()
+    async def waiting(ctx: Context) -> bool:
+        return bool(await ctx.approve("go on?"))
+
+    async with fabric.worker(concurrency=1):
+        run = await waiting.submit()
+        await reaches(fabric, run, "suspended")
+        port = await fabric.submitter()
+        (waitpoint,) = await port.waitpoints(run.id)
+        yes = Approval(signal_name="approved", source_identity="ann")
+        store.calls.clear()
+        await port.approve(run.id, waitpoint.waitpoint_id, yes)
+        assert await run.result(timeout="10s") is True
+    sent, done = ["read", "apply"], ["claim", "apply", "read"]
+    assert asked(store) <= Counter([*sent, *done, *AT_ANY_TIME])
+    (entry,) = (await fabric.admin.journal(run.id)).items
+    assert (entry.name, entry.seq) == ("ff.approve", 1)

@@ -161,6 +161,8 @@ def _write_rest(rows: Rows, plan: Plan) -> None:
         rows.put_documents(plan.target, plan.documents)
     if plan.drop_journal:
         rows.drop_journal(plan.target)
+    if plan.steps:
+        rows.add_steps(plan.target, plan.steps)
     if plan.graph is not None:
         write_graph(rows, plan.graph)
 

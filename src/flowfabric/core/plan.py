@@ -15,6 +15,7 @@ import msgspec
 
 from flowfabric.core.documents import Redacted
 from flowfabric.core.graph import Flow, GraphEdit, Group
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.record import INSTANTS, Record
 from flowfabric.core.states import MOVES, STATES, AttemptState, public_state
 from flowfabric.errors import InvalidInput, PartialFenceTriple
@@ -134,6 +135,8 @@ class Plan(Redacted, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     blobs: Mapping[Blob, bytes | None] = msgspec.field(default_factory=dict)
     documents: Mapping[str, bytes | None] = msgspec.field(default_factory=dict)
     drop_journal: bool = False
+    # Steps that join the journal; one that is there already stays as it is.
+    steps: tuple[JournalEntry, ...] = ()
     close_stream: str = ""
     graph: GraphEdit | None = None
     settle: bool = True

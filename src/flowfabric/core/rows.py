@@ -9,6 +9,7 @@ from typing import Protocol
 
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Blob
 from flowfabric.core.record import Record
 from flowfabric.core.states import State
@@ -60,6 +61,10 @@ class Rows(Protocol):
     def put_documents(self, execution_id: str, documents: Mapping[str, bytes | None]) -> None: ...
 
     def drop_journal(self, execution_id: str) -> None: ...
+
+    def add_steps(self, execution_id: str, steps: Sequence[JournalEntry]) -> None:
+        """Journal those that are not journaled yet."""
+        ...
 
     def copy_result(self, source: str, target: str) -> int:
         """Put the source's result over the target's input; the bytes copied, 0 without a result."""

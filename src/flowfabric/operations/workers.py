@@ -8,6 +8,7 @@ import msgspec
 
 from flowfabric import errors
 from flowfabric.core.graph import Upstream
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.lease import GrantKind
 from flowfabric.core.queues import MOST_KINDS
 from flowfabric.core.rules.attempts import Failure
@@ -29,6 +30,8 @@ from flowfabric.operations.types import (
 
 ClaimedAs = Literal["initial", "retry", "reclaim", "replay", "resumed"]
 DEFAULT_LEASE_MS: Final = 30_000
+# Steps that one finish may bring along.
+MOST_STEPS: Final = 100
 # Neighbours that an answer names, and that one report may name.
 MOST_NEIGHBOURS: Final = 100
 
@@ -312,6 +315,8 @@ class Finish(Fence, frozen=True, gc=False, kw_only=True):
 
     op: Op
     outcome: Ending
+    # Steps that are journaled with the end; only of attempts that complete or fail.
+    steps: Annotated[tuple[JournalEntry, ...], msgspec.Meta(max_length=MOST_STEPS)] = ()
 
 
 class Finished(Answer, frozen=True, gc=False, kw_only=True):

@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from flowfabric.core.events import NONDETERMINISM
+from flowfabric.core.journal import JournalEntry
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.attempts import NewFrame, Satisfied, SuspendOrder
-from flowfabric.operations.workers import Claim, Delay, Ending, Fail, Finish, Finished
+from flowfabric.operations.workers import Claim, Complete, Delay, Ending, Fail, Finish, Finished
 from flowfabric.telemetry.logs import TASK, TaskLogFilter
 from flowfabric.worker.answers import (
     Answer,
@@ -35,6 +36,8 @@ _log.addFilter(TaskLogFilter())
 Why = Literal["", "lost", "drain", "timeout"]
 # After these the outcome of the handler is ignored.
 _TOO_LATE: Final = ("lost", "timeout")
+# What is still in memory is journaled with these; before all others.
+_WITH_STEPS: Final = (Complete, Fail)
 # A handler that takes longer to stop is logged.
 CANCEL_GRACE_S: Final = 1.0
 
@@ -112,7 +115,19 @@ class HandlerRunner:
             return None
         if isinstance(answer, SuspendOrder):
             return await self._suspended(attempt, answer)
-        return finish_of(attempt.claim, answer)
+        steps = await self._left_steps(attempt, answer)
+        return None if steps is None else finish_of(attempt.claim, answer, steps)
+
+    async def _left_steps(
+        self, attempt: ClaimedAttempt, outcome: Ending
+    ) -> tuple[JournalEntry, ...] | None:
+        """The steps that are journaled with the outcome; None when the lease is gone."""
+        if not isinstance(outcome, _WITH_STEPS):
+            return ()
+        try:
+            return await attempt.session.take_unsaved()
+        except Paused:
+            return None
 
     def _timer(self, attempt: ClaimedAttempt) -> asyncio.TimerHandle | None:
         if not attempt.claim.policy or attempt.claim.attempt_type == "resumed":
@@ -143,10 +158,12 @@ class HandlerRunner:
                 raise attempt.session.pausing
             if attempt.why in _TOO_LATE:
                 return None
-            await attempt.session.begin_effect()
+            answer = answer_to(value)
+            if not isinstance(answer, _WITH_STEPS):
+                await attempt.session.begin_effect()
             if attempt.session.is_putting_out:
                 await attempt.session.under_lease(attempt.session.output.flush())
-            return answer_to(value)
+            return answer
         except GeneratorExit as fault:
             # Raised by the handler, or because this coroutine is closed: then nothing may be
             # awaited.
@@ -185,7 +202,9 @@ class HandlerRunner:
         handler = self._handlers.of(attempt.claim.execution_kind)
         if handler is not None and handler.retry_on:
             failure = judged_by_class(failure, fault, handler.retry_on, session.policy)
-        return final_if_recorded(failure, session.recorded_failure(fault))
+        final = final_if_recorded(failure, session.recorded_failure(fault))
+        session.drop_failures()
+        return final
 
     async def _paused(self, attempt: ClaimedAttempt, pause: Paused) -> Ending | None:
         """What the handler asked to wait for, once its other steps are done."""

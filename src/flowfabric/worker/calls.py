@@ -113,7 +113,7 @@ def fence_of(claim: Claim) -> dict[str, Any]:
     }
 
 
-def finish_of(claim: Claim, outcome: Ending) -> Finish:
+def finish_of(claim: Claim, outcome: Ending, steps: tuple[JournalEntry, ...] = ()) -> Finish:
     """Under one lease an attempt ends only once, so the kind of its end is name enough."""
     return Finish(
         execution_id=claim.execution_id,
@@ -122,6 +122,7 @@ def finish_of(claim: Claim, outcome: Ending) -> Finish:
         attempt_id=claim.attempt_id,
         op=type(outcome).__name__,
         outcome=outcome,
+        steps=steps,
     )
 
 

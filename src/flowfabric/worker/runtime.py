@@ -415,7 +415,7 @@ class Worker:
             if isinstance(answer, FlowFabricError):
                 instead = unacceptable(answer, finish.outcome)
                 if instead is not None:
-                    self._end(attempt, finish_of(attempt.claim, instead))
+                    self._end(attempt, finish_of(attempt.claim, instead, finish.steps))
                     continue
                 if answer.retryable:
                     self._loop.call_later(BACKOFF.first_s, self._end, attempt, finish)

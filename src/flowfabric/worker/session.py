@@ -28,7 +28,7 @@ from flowfabric.errors import (
     TransportError,
 )
 from flowfabric.operations.attempts import Appended, Kept, NewEntry, NewFrame, Output, Progress
-from flowfabric.operations.workers import Claim, Delay, Fail, Park, WaitChildren
+from flowfabric.operations.workers import MOST_STEPS, Claim, Delay, Fail, Park, WaitChildren
 from flowfabric.telemetry.traces import Traces
 from flowfabric.worker.calls import WorkerCalls, all_of, fence_of, only
 from flowfabric.worker.failures import FAILED, Failures, KeptFailure, read_failure
@@ -49,6 +49,7 @@ LEASE_IS_GONE: Final = (
 )
 _UNHEALTHY: Final = 3
 _TRIES: Final = 5
+_MOST_STEP_BYTES: Final = 256 * 1024
 # While the store cannot be reached.
 BACKOFF: Final = Backoff(0.05, 1.0)
 
@@ -317,6 +318,20 @@ class Session:
         if self._unsaved:
             async with self._saving:
                 await self._save()
+
+    async def take_unsaved(self) -> tuple[JournalEntry, ...]:
+        """What is still in memory, to be journaled with the end of the attempt; more than a finish
+        carries is journaled before it."""
+        left = self._unsaved
+        if len(left) > MOST_STEPS or sum(len(one.outcome) for one in left) > _MOST_STEP_BYTES:
+            await self.begin_effect()
+        taken = tuple(left)
+        left.clear()
+        return taken
+
+    def drop_failures(self) -> None:
+        """An attempt that ends by an exception forgets the failures that led to it."""
+        self._unsaved[:] = [one for one in self._unsaved if not one.name.startswith(FAILED)]
 
     async def _save(self) -> None:
         # The output of steps that failed is stored first, as that of a step that succeeded.

@@ -194,8 +194,10 @@ async def journaled(
     call: str,
     args: tuple[Any, ...],
     make: Callable[[JournalKey], Awaitable[object]],
+    may_wait: Callable[[], bool] = lambda: False,
 ) -> Recorded:
-    """What the journal has for the next use of a name, or else what `make` returns."""
+    """What the journal has for the next use of a name, or else what `make` returns; where that may
+    wait, it is recorded before the next effect begins, or with the end of the attempt."""
     key = session.next_key(name)
     text, digest = describe(call, args)
     found = session.recorded(key, digest, text)
@@ -203,6 +205,9 @@ async def journaled(
         await session.begin_effect()
         with kept_failures(session, key, digest, text):
             made = recorded(text, await make(key))
+        if may_wait():
+            session.record_later(key, digest, made)
+            return made
         found = await session.record(key, digest, made)
     return found
 

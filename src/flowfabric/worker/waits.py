@@ -195,26 +195,40 @@ class Waits:
         return _decision(arrived)
 
     async def _suspended(self, call: str, args: tuple[Any, ...], order: SuspendOrder) -> _Arrived:
-        async def wait(key: JournalKey) -> _Arrived:
-            return await self._arrived(key) or await self._suspend(key, order)
+        is_stored = False
 
         async def wait_with_mail(key: JournalKey) -> _Arrived:
+            nonlocal is_stored
             arrived = await self._arrived(key)
+            is_stored = arrived is not None
             if arrived is None:
                 found = await self.mailbox.find(order.resume_condition.required_signal_names)
                 arrived = _Arrived("signal", found) if found else await self._suspend(key, order)
             return arrived
 
+        async def wait(key: JournalKey) -> _Arrived:
+            nonlocal is_stored
+            arrived = await self._arrived(key)
+            is_stored = arrived is not None
+            return arrived or await self._suspend(key, order)
+
+        # The suspension says how it ended until the next one, before which this is journaled.
         if order.mailbox:
-            return await self._taking(call, args, wait_with_mail)
-        found = await journaled(self._session, f"ff.{call}", call, args, wait)
+            return await self._taking(call, args, wait_with_mail, lambda: is_stored)
+        found = await journaled(
+            self._session, f"ff.{call}", call, args, wait, may_wait=lambda: is_stored
+        )
         return _arrived_in(found)
 
     async def _taking(
-        self, call: str, args: tuple[Any, ...], make: Callable[[JournalKey], Awaitable[_Arrived]]
+        self,
+        call: str,
+        args: tuple[Any, ...],
+        make: Callable[[JournalKey], Awaitable[_Arrived]],
+        is_stored: Callable[[], bool] = lambda: False,
     ) -> _Arrived:
         """What the journal has for this call, or what `make` finds: recorded, and taken from the
-        mailbox in the same step."""
+        mailbox in the same step. With nothing to take, what is stored is recorded later."""
         session, mailbox = self._session, self.mailbox
         key = session.next_key(f"ff.{call}")
         text, digest = describe(call, args)
@@ -225,7 +239,11 @@ class Waits:
                 with kept_failures(session, key, digest, text):
                     arrived = await make(key)
                 take = taken_by(arrived.signals)
-                found = await session.record(key, digest, recorded(text, arrived), take)
+                made = recorded(text, arrived)
+                if is_stored() and not take:
+                    session.record_later(key, digest, made)
+                    return arrived
+                found = await session.record(key, digest, made, take)
                 mailbox.remove(take)
         return _arrived_in(found)
 

@@ -6,6 +6,7 @@ import msgspec
 
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Blob
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.states import State
@@ -28,6 +29,7 @@ class FakeRows:
         self.entries: list[LogEntry] = []
         self.writes: list[Transition] = []
         self.dropped_journals: list[str] = []
+        self.steps: dict[tuple[str, str, int], JournalEntry] = {}
         self.siblings: list[str] = []
 
     def record(self, execution_id: str) -> Record | None:
@@ -96,6 +98,10 @@ class FakeRows:
 
     def drop_journal(self, execution_id: str) -> None:
         self.dropped_journals.append(execution_id)
+
+    def add_steps(self, execution_id: str, steps: Sequence[JournalEntry]) -> None:
+        for step in steps:
+            self.steps.setdefault((execution_id, step.name, step.seq), step)
 
     def copy_result(self, source: str, target: str) -> int:
         result = self.blobs.get((source, "result"))

@@ -1,7 +1,7 @@
 """Mechanisms `claim` and `lease`: choose the best waiting records and lease them in one step; and
 `apply` and `finish`: plans, alone or with a claim behind them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heapify, heappop, heapreplace, nsmallest
 from math import inf
@@ -333,14 +333,22 @@ def _write(tx: Transaction, done: Transition) -> None:
 
 
 def start_apply(tx: Transaction, plans: Sequence[Plan]) -> Callable[[Plan], Answer]:
+    _flush_for_steps(tx, plans)
     tx.fetch(RECORDS, [plan.target for plan in plans])
     return partial(apply, tx)
+
+
+def _flush_for_steps(tx: Transaction, plans: Iterable[Plan]) -> None:
+    """Journal entries are counted in the tables."""
+    if any(plan.steps for plan in plans):
+        tx.flush()
 
 
 Finish = tuple[Sequence[Plan], ClaimRequest]
 
 
 def start_finish(tx: Transaction, items: Sequence[Finish]) -> Callable[[Finish], Finished]:
+    _flush_for_steps(tx, (plan for plans, _ in items for plan in plans))
     tx.fetch(RECORDS, [plan.target for plans, _ in items for plan in plans])
 
     def finish(item: Finish) -> Finished:

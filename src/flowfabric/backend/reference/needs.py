@@ -115,6 +115,12 @@ def _apply(fetch: Fetch, plans: Sequence[Any]) -> None:
         DOCUMENTS,
         [(plan.target, name) for plan in plans for name, body in plan.documents.items() if body],
     )
+    adding = [plan for plan in plans if plan.steps]
+    if adding:
+        fetch.rows(
+            JOURNAL, [(plan.target, one.name, one.seq) for plan in adding for one in plan.steps]
+        )
+        fetch.lengths(plan.target for plan in adding)
 
 
 def _lease(fetch: Fetch, claims: Sequence[Any]) -> None:

@@ -25,6 +25,7 @@ from flowfabric.backend.reference.tables import (
     KEPT,
     RECORDS,
     Changes,
+    JournalRow,
     Order,
     Put,
     Table,
@@ -33,6 +34,7 @@ from flowfabric.backend.reference.tables import (
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry, is_kept
 from flowfabric.core.graph import Edge, Flow, Group, edge_key
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Blob, Fence
 from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL, State
@@ -299,6 +301,16 @@ class Transaction:
 
     def drop_journal(self, execution_id: str) -> None:
         self.drop_range(JOURNAL, execution_id)
+
+    def add_steps(self, execution_id: str, steps: Sequence[JournalEntry]) -> None:
+        """They are counted in the tables: a batch flushes what was journaled before it."""
+        keyed = {(execution_id, one.name, one.seq): one for one in steps}
+        new = [(key, one) for key, one in keyed.items() if self.get(JOURNAL, key) is None]
+        if not new:
+            return
+        length = self.tables.journal_length(execution_id)
+        for number, (key, entry) in enumerate(new, start=length + 1):
+            self.insert(JOURNAL, key, JournalRow(number, entry))
 
     def copy_result(self, source: str, target: str) -> int:
         result = self.get(BLOBS, (source, "result"))

@@ -45,6 +45,10 @@ def open_frame(envelope: bytes, mode: Mode, ts: int, summary_version: int) -> Fr
     return Frame(**fields, payload=payload, mode=mode, summary_version=summary_version)
 
 
+def step_address(entry: JournalEntry) -> str:
+    return f"a{entry.seq}:{entry.name}"
+
+
 def seal_step(entry: JournalEntry) -> bytes:
     return _seal(_step_head(entry), entry.outcome)
 

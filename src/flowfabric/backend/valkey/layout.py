@@ -124,6 +124,7 @@ PLAN: Final = (
     "uncancelled",
     "documents",
     "drop_journal",
+    "steps",
     "want",
     "unsettled",
     "graph",

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from flowfabric.backend.valkey.envelopes import seal_step, step_address
 from flowfabric.backend.valkey.graph_rows import pack_edit
 from flowfabric.backend.valkey.layout import (
     AT,
@@ -28,6 +29,7 @@ from flowfabric.backend.valkey.layout import (
 from flowfabric.backend.valkey.requests import OwnOfPlan
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Blob, EndAttempt, Event, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.transition import NAMED, TIMERS, op_key
@@ -303,6 +305,7 @@ def _shape(plan: Plan, args: Args, searchable: frozenset[str]) -> list[Any]:
             guard.uncancelled,
             _documents(plan.documents, args),
             plan.drop_journal,
+            _steps(plan.steps, args),
             plan.want == "record",
             not plan.settle,
             pack_graph(plan),
@@ -322,6 +325,7 @@ def _has_rare(plan: Plan) -> bool:
         or not plan.settle
         or plan.graph is not None
         or plan.drop_journal
+        or plan.steps
         or guard.suspension_id
         or guard.grant_id
         or guard.uncancelled
@@ -368,6 +372,14 @@ def _documents(documents: Mapping[str, bytes | None], args: Args) -> list[Any] |
     flat: list[Any] = []
     for name, body in documents.items():
         flat += (name, _DROPPED if body is None else args.put(body))
+    return flat or False
+
+
+def _steps(steps: Sequence[JournalEntry], args: Args) -> list[Any] | bool:
+    """Addresses, digests and argument numbers in turn."""
+    flat: list[Any] = []
+    for one in steps:
+        flat += (step_address(one), one.digest, args.put(seal_step(one)))
     return flat or False
 
 

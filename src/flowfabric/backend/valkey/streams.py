@@ -17,7 +17,13 @@ from flowfabric.backend.types import (
     StreamRefused,
 )
 from flowfabric.backend.valkey.calls import Calls, Read, Reply
-from flowfabric.backend.valkey.envelopes import open_frame, open_step, seal_frame, seal_step
+from flowfabric.backend.valkey.envelopes import (
+    open_frame,
+    open_step,
+    seal_frame,
+    seal_step,
+    step_address,
+)
 from flowfabric.backend.valkey.fan_out import fetch, fetch_groups
 from flowfabric.backend.valkey.keys import FIELDS, execution_partition_key, key_of_item, stored_key
 from flowfabric.backend.valkey.layout import ATTEMPT, METER, PLAIN, RECORD, RECORD_DEFAULTS
@@ -259,7 +265,7 @@ def _pack_steps(item: JournalAppend, args: Args) -> AppendSteps:
     entries = [
         part
         for entry in item.entries
-        for part in (f"a{entry.seq}:{entry.name}", entry.digest, len(entry.outcome))
+        for part in (step_address(entry), entry.digest, len(entry.outcome))
     ]
     bodies = [args.put(seal_step(entry)) for entry in item.entries]
     return AppendSteps(

@@ -10,14 +10,16 @@ import msgspec
 from flowfabric.backend.base import Answered
 from flowfabric.backend.coalesce import in_places
 from flowfabric.backend.types import Finished
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Answer, Applied, Plan
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.attempts.claimed import Claimed, check_lease_ms, checked, claim_from
 from flowfabric.engine.attempts.claims import FIRST_CLAIMS, Claims
+from flowfabric.engine.attempts.journals import checked_entries
 from flowfabric.engine.attempts.outcomes import Done, Outcomes
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.operations import workers as declared
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.workers import (
@@ -45,6 +47,7 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     proof: LeaseProof
     outcome: Complete | Failure
     op: str = ""
+    steps: tuple[JournalEntry, ...] = ()
 
 
 class FinishedAndClaimed(msgspec.Struct, frozen=True):
@@ -79,7 +82,7 @@ class Finishing:
         if not may_claim:
             order = None
         finishes = [
-            Finish(self._deps.leases.end(one), one.outcome, one.op)
+            Finish(self._deps.leases.end(one), one.outcome, one.op, one.steps)
             for one in items
             if isinstance(one.outcome, _TOGETHER)
         ]
@@ -119,6 +122,8 @@ class Finishing:
     async def _finish_alone(self, item: declared.Finish) -> Done | FlowFabricError:
         proof, outcomes, op = self._deps.leases.end(item), self._outcomes, item.op
         try:
+            if item.steps:
+                raise InvalidInput("steps: only a complete or a fail brings steps along")
             match item.outcome:
                 case Cancel(reason):
                     return await outcomes.cancel(_replace(proof, source=_LEASE_HOLDER), reason)
@@ -213,11 +218,14 @@ class Finishing:
         try:
             match finish.outcome:
                 case Complete(result, encoding):
-                    return await self._outcomes.completing(
+                    plan = await self._outcomes.completing(
                         finish.proof, result, encoding, finish.op
                     )
                 case failure:
-                    return await self._outcomes.failing(finish.proof, failure, finish.op)
+                    plan = await self._outcomes.failing(finish.proof, failure, finish.op)
+            if not finish.steps:
+                return plan
+            return _replace(plan, steps=checked_entries(finish.steps))
         except FlowFabricError as fault:
             return fault
 

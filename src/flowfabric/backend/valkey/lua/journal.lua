@@ -71,6 +71,22 @@ local function take_mail(c, id, before, take, size)
   call('HDEL', ff.documents(id), unpack(take))
 end
 
+-- Write a step that is not there yet.
+local function write_step(key, number, address, digest, entry)
+  call('HSET', key, address, number .. ' ' .. digest, number, entry)
+end
+
+-- Journal those steps of a plan that are not journaled yet: address, digest and argument number in turn.
+function ff.add_steps(c, id, steps)
+  local key = ff.journal(id)
+  for i = 1, #steps, 3 do
+    local address = steps[i]
+    if not call('HGET', key, address) then
+      write_step(key, ff.journal_length(id) + 1, address, steps[i + 1], c.args[steps[i + 2]])
+    end
+  end
+end
+
 local function append(c, item)
   local id, entries, take = item[@append_steps.id], item[@append_steps.entries], item[@append_steps.take]
   local r, row = ff.load(id)
@@ -89,8 +105,7 @@ local function append(c, item)
   end
   for i = 1, #new do
     local place, number = new[i], length + i
-    call('HSET', key, entries[3 * place - 2], number .. ' ' .. entries[3 * place - 1],
-      number, c.args[item[@append_steps.first_argument] + place - 1])
+    write_step(key, number, entries[3 * place - 2], entries[3 * place - 1], c.args[item[@append_steps.first_argument] + place - 1])
   end
   return { 'journaled', found }
 end
