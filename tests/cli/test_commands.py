@@ -192,6 +192,19 @@ def test_workers_and_top(shell: Shell) -> None:
     assert [one["worker_instance_id"] for one in shell.json("top")["workers"]] == [instance]
 
 
+def test_tasks_are_listed_with_what_they_take(shell: Shell) -> None:
+    shell.ok("submit", "greet", "--wait")
+    found = {one["kind"]: one for one in shell.json("tasks")}
+    assert set(found) == {"deploy", "flaky", "greet", "report"}
+    assert found["flaky"]["policy"]["retry_policy"]["backoff"]["delay_ms"] == 250
+    assert found["deploy"]["workers"] == 1
+    assert "chapters?: integer" in shell.ok("tasks")
+    told = shell.ok("tasks", "deploy")
+    assert "Waits for a person without holding a worker." in told
+    assert "version: string" in told
+    assert "no worker has registered a task dploy" in shell.run("tasks", "dploy").stderr
+
+
 def metered(shell: Shell, port: str) -> list[str]:
     """The command of a worker that shows its metrics."""
     program = ["worker", "flowfabric.demo.app:fabric", "--lane", "metered", "--metrics-port", port]

@@ -24,7 +24,7 @@ AGREED = {
         "attempts history list_executions list_suspended list_lane search count"
         " explain list_pending_waitpoints follow_stream read_events list_workers"
         " list_flows search_flows describe_flow list_members list_edges describe_budget list_lanes"
-        " lane_queues list_expired_leases describe_schedule list_schedules"
+        " lane_queues list_expired_leases describe_schedule list_schedules list_tasks"
     ),
     (SUBMIT,): (
         "cancel replay set_execution_tags signal submit_graph stage_edge apply_edge"
@@ -34,13 +34,13 @@ AGREED = {
     (ADMIN,): (
         "hold release set_priority resume revoke_lease reclaim waitpoint_token"
         " create_budget reset_budget create_quota set_lane rotate_waitpoint_hmac_secret"
-        " create_token list_tokens revoke_token"
+        " create_token list_tokens revoke_token delete_task"
     ),
     (WORKER,): (
         "children_flow"
         " register_worker heartbeat leave report_gone claim claim_grant claim_granted renew finish"
         " suspend create_waitpoint append_frames append_journal report_usages report_progress watch"
-        " report_usage reserve commit_reservation cancel_reservation"
+        " report_usage reserve commit_reservation cancel_reservation register_tasks"
     ),
     (APPROVE,): "approve",
     (METRICS,): "metrics",

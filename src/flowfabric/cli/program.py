@@ -17,6 +17,7 @@ from flowfabric.cli import (
     people,
     serving,
     show,
+    tasks,
     tokens,
 )
 from flowfabric.cli.target import DEFAULT_URL, Json, Url, ask
@@ -79,7 +80,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for part in (serving, executions, people, live, flows, limits, operations, moving):
+for part in (serving, executions, people, live, flows, limits, tasks, operations, moving):
     app.registered_commands += part.app.registered_commands
 app.add_typer(tokens.app)
 for one in DECLARED:

@@ -146,6 +146,9 @@ def worker(
             show_default=DEFAULT_URL,
         ),
     ] = None,
+    build: Annotated[
+        str, typer.Option("--build", envvar="FF_BUILD", help="The release, shown with its tasks.")
+    ] = "",
     log_level: LogLevel = "info",
 ) -> None:
     """Run the tasks of an app."""
@@ -165,6 +168,7 @@ def worker(
             concurrency=concurrency,
             lease=lease,
             drain=drain,
+            build=build,
         )
         async with fabric:
             lanes = ", ".join(at_work.options.lanes)

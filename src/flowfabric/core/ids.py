@@ -249,6 +249,11 @@ def check_schedule_id(value: object, field: str = "schedule_id") -> str:
     )
 
 
+def check_kind(value: object, field: str = "kind") -> str:
+    """The kind of a task, which other programs submit by it."""
+    return check_text(value, field, 1024, allow_empty=False)
+
+
 def _why_no_lane(value: object) -> str:
     if not isinstance(value, str):
         return _not_text(value)

@@ -6,6 +6,8 @@ from typing import Final
 
 from flowfabric.backend.types import ConfigDocument, DuePage
 from flowfabric.config import DutyFilter
+from flowfabric.core.declared_tasks import DOCUMENT as TASK
+from flowfabric.core.declared_tasks import name_of
 from flowfabric.core.due import DueContext, on_due
 from flowfabric.core.graph import Flow, is_abandoned
 from flowfabric.core.plan import Applied, Plan
@@ -98,6 +100,7 @@ class TimerSweep:
             passed, acted = passed + is_passed, acted + (not is_passed)
             await self._reset_budgets(page, result)
             await self._fire_schedules(page, result)
+            await self._retire_tasks(page, result)
             await self._act(page, result)
             flows |= {flow.flow_id: (flow, page.now) for flow in page.flows}
             after = page.next_after
@@ -241,6 +244,25 @@ class TimerSweep:
             result.skipped("schedules")
             return None
         return document, schedule
+
+    async def _retire_tasks(self, page: DuePage, result: DutyResult) -> None:
+        due = [
+            one
+            for one in page.config
+            if one.name.startswith(TASK)
+            and self._only.matches(name_of(one.name)[0], {})
+            and not self._backoff.skips(one.name)
+        ]
+        if not due:
+            return
+        for document, answer in zip(
+            due, await self._engine.tasks.retire_due(due, page.now), strict=True
+        ):
+            if isinstance(answer, FlowFabricError):
+                self._fail("tasks", document.name, answer, result)
+            else:
+                self._backoff.worked(document.name)
+                result.processed("tasks", int(answer))
 
     async def _look_after(self, flow: Flow, now: int, result: DutyResult) -> None:
         if not self._only.matches(flow.namespace, flow.tags):

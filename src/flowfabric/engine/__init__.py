@@ -43,6 +43,7 @@ from flowfabric.engine.suspensions.mailbox import Mailboxes
 from flowfabric.engine.suspensions.signals import Signals
 from flowfabric.engine.suspensions.suspend import Suspensions
 from flowfabric.engine.suspensions.waitpoints import Waitpoints
+from flowfabric.engine.tasks import Tasks
 from flowfabric.engine.workers import Workers
 from flowfabric.operations.declaration import Call, Operation, Transport
 
@@ -66,6 +67,7 @@ class Engine:
         self.claims = Claims(deps, self.lanes, self.admissions)
         self.grants = Grants(deps, self.lanes, self.admissions)
         self.workers = Workers(deps)
+        self.tasks = Tasks(deps, self.workers)
         self.leases = Leases(deps, self.workers)
         self.watches = Watches(deps)
         self.outcomes = Outcomes(deps)

@@ -34,6 +34,7 @@ from flowfabric.operations.events import Cursor, Event, EventScope
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.schedules import ScheduleInfo
 from flowfabric.operations.signals import Delivered
+from flowfabric.operations.tasks import TaskInfo
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.claiming import Claimer
 from flowfabric.worker.durations import Duration, milliseconds, optional_ms
@@ -144,6 +145,7 @@ class FlowFabric(LazyConnection, Declaring):
         worker_id: str | None = None,
         middleware: Sequence[Middleware] = (),
         resources: Sequence[Any] = (),
+        build: str = "",
     ) -> Worker:
         """A worker for the registered tasks; it begins with `run` or `async with`."""
         options = WorkerOptions(
@@ -157,6 +159,7 @@ class FlowFabric(LazyConnection, Declaring):
             drain_s=milliseconds(drain, "drain") / 1000,
             middleware=tuple(middleware),
             resources=tuple(resources),
+            build=build,
         )
         return Worker(self._worker_calls, self._handlers, options)
 
@@ -280,6 +283,15 @@ class FlowFabric(LazyConnection, Declaring):
         pages = every(lambda cursor: port.list_schedules(self.namespace, cursor, MOST_PER_PAGE))
         async for schedule in pages:
             yield schedule
+
+    async def tasks(self) -> AsyncIterator[TaskInfo]:
+        """What workers have registered in the fabric's namespace, by kind."""
+        port = await self.submitter()
+        pages = every(
+            lambda cursor: port.list_tasks(self.namespace, cursor=cursor, limit=MOST_PER_PAGE)
+        )
+        async for task in pages:
+            yield task
 
     # ---- limits and events
 

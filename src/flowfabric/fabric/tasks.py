@@ -158,7 +158,9 @@ class Declaring:
         def declare(declared: Callable[..., Any]) -> Task[Any, Any]:
             handler = TaskHandler(name or declared.__name__, declared)
             handler.retry_on = retry_classes(options)
-            return self._declared(handler, options)
+            task = self._declared(handler, options)
+            handler.template = lambda: task.template
+            return task
 
         return declare if function is None else declare(function)
 

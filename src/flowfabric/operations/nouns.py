@@ -12,6 +12,7 @@ from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.signals import Signals
 from flowfabric.operations.store import Store
 from flowfabric.operations.streams import Streams
+from flowfabric.operations.tasks import Tasks
 from flowfabric.operations.tokens import Tokens
 from flowfabric.operations.workers import Workers
 
@@ -26,6 +27,7 @@ class Operations(
     Budgets,
     Lanes,
     Schedules,
+    Tasks,
     Workers,
     HeldAttempts,
     Store,

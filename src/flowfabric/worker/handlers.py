@@ -16,6 +16,7 @@ from flowfabric.errors import ConfigError
 from flowfabric.operations.workers import Claim
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import WorkerCalls
+from flowfabric.worker.children import BoundCall
 from flowfabric.worker.codecs import REFERRING
 from flowfabric.worker.context import (
     Context,
@@ -124,6 +125,12 @@ class Handlers:
         """What they run; None when there is a handler for every kind."""
         return None if EVERY_KIND in self._by_kind else self.names
 
+    @property
+    def tasks(self) -> list["TaskHandler"]:
+        """The tasks among them, by kind."""
+        found = (self._by_kind[name] for name in self.names)
+        return [one for one in found if isinstance(one, TaskHandler)]
+
     def watch(self, changed: Callable[[], object]) -> Callable[[], None]:
         """Call it after every change, until the answer is called."""
         self._watchers.append(changed)
@@ -137,6 +144,8 @@ class TaskHandler(Handler):
         super().__init__(kind, function)
         self.wants_context = takes_context(function)
         self.signature = Signature(function, provided=int(self.wants_context))
+        # A call without arguments, with the options of the declaration.
+        self.template: Callable[[], BoundCall[Any]] | None = None
 
     async def call(self, session: Session, environment: HandlerEnvironment) -> Any:
         claim = session.claim

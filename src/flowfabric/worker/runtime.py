@@ -5,11 +5,11 @@ import logging
 import random
 import signal
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Final
+from typing import Any, Final
 
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.workers import (
@@ -31,6 +31,7 @@ from flowfabric.worker.attempts import (
 )
 from flowfabric.worker.batching import MOST_ITEMS, Batching
 from flowfabric.worker.calls import WorkerCalls, finish_of
+from flowfabric.worker.declaring import Declarations
 from flowfabric.worker.handlers import HandlerEnvironment, Handlers
 from flowfabric.worker.renewals import Renewals, register
 from flowfabric.worker.resources import Resources
@@ -143,6 +144,9 @@ class Worker:
         self._unwatch = self._handlers.watch(self._learn_kinds)
         registration = registration_of(self.options, self._kinds)
         await register(self._calls, registration)
+        self._declarations = Declarations(self._calls, self._handlers, self.options)
+        if not await self._declarations.attempt():
+            self._in_background(self._declarations.run())
         self._renewals = Renewals(
             self._calls,
             registration,
@@ -286,16 +290,20 @@ class Worker:
     def _learn_kinds(self) -> None:
         """Handlers were added: registers their kinds, and replaces the waiting claim, which was
         sent without them."""
+        self._in_background(self._declarations.run())
         if self._handlers.kinds == self._kinds:
             return
         self._kinds = self._handlers.kinds
         registration = registration_of(self.options, self._kinds)
-        registering = self._loop.create_task(self._renewals.register(registration))
-        self._registering.add(registering)
-        registering.add_done_callback(self._registering.discard)
+        self._in_background(self._renewals.register(registration))
         if self._is_waiting and not self._claiming.cancelling():
             self._claiming.cancel()
         self._has_room.set()
+
+    def _in_background(self, registration: Coroutine[Any, Any, None]) -> None:
+        registering = self._loop.create_task(registration)
+        self._registering.add(registering)
+        registering.add_done_callback(self._registering.discard)
 
     def _claimed_last(self, claiming: "asyncio.Task[None]") -> None:
         """Claiming ended: on purpose, or by an error that no retry can help."""

@@ -84,14 +84,22 @@ class Signature:
         """Arguments for the function, checked against its annotations."""
         if self._is_raw and encoding in ("", RAW):
             return [body], {}
-        if not self.parameters and not body:
-            return [], {}
         if encoding == REFERRING:
             plain = _without_references(codecs.from_json(body), upstreams or {})
             value = codecs.convert(plain, self._struct)
+        elif body.lstrip()[:1] == b"[":
+            value = codecs.convert(self._placed(codecs.from_json(body)), self._struct)
         else:
-            value = codecs.read(self._decoder, body)
+            # Without a payload the task is called without arguments.
+            value = codecs.read(self._decoder, body or b"{}")
         return self._arguments(value)
+
+    def _placed(self, items: list[Any]) -> Mapping[str, Any]:
+        """A list of arguments by their names."""
+        try:
+            return self._binding.bind(*items).arguments
+        except TypeError as fault:
+            raise Undecodable(str(fault)) from None
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if self._is_simple and not args and kwargs.keys() == set(self._names):
@@ -128,6 +136,11 @@ class Signature:
         if len(self.parameters) != 1 or not self._is_simple:
             return False
         return self.hints.get(self.parameters[0].name) is bytes
+
+    @property
+    def struct(self) -> type[msgspec.Struct] | None:
+        """The type of a payload; None when the payload is bytes."""
+        return None if self._is_raw else self._struct
 
     @cached_property
     def _struct(self) -> type[msgspec.Struct]:

@@ -30,6 +30,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: int = 30_000
     drain_s: float = 30.0
     instance_id: str = ""
+    # The release of the program, shown with its tasks.
+    build: str = ""
     middleware: tuple[Middleware, ...] = ()
     resources: tuple[Any, ...] = ()
     # The clock, in seconds, that measures how long ago something was claimed.

@@ -1,0 +1,174 @@
+"""What a worker says of its tasks when it starts: to an engine in its process and over HTTP."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+import pydantic
+import pytest
+
+from flowfabric import FlowFabric, Payload, Tasks
+from flowfabric.errors import InvalidInput, TransportFault
+from flowfabric.operations.tasks import TaskInfo
+from flowfabric.worker.handlers import TaskHandler
+from flowfabric.worker.runtime import Worker
+from flowfabric.worker.schemas import arguments_schema, result_schema
+
+
+@dataclass
+class Address:
+    street: str
+    number: int = 1
+
+
+class Person(pydantic.BaseModel):
+    age: int
+
+
+async def declared(fabric: FlowFabric) -> dict[str, TaskInfo]:
+    return {one.kind: one async for one in fabric.tasks()}
+
+
+async def test_a_worker_that_starts_registers_its_tasks(fabric: FlowFabric) -> None:
+    @fabric.task(lane="mail", retries=3, backoff="2s", needs=["smtp"], tags={"team": "ops"})
+    async def send(to: Address, copies: int = 1) -> str:
+        """Send a letter."""
+        return to.street * copies
+
+    tasks = Tasks()
+
+    @tasks.task(delay="5m", priority=4)
+    def late() -> None: ...
+
+    @fabric.handler("foreign")
+    async def foreign(payload: Payload[int]) -> None: ...
+
+    fabric.include(tasks)
+    async with fabric.worker(build="r7") as worker:
+        found = await declared(fabric)
+    assert set(found) == {"late", "send"}
+    mail = found["send"]
+    assert (mail.lane_id, mail.tags, mail.build) == ("mail", {"team": "ops"}, "r7")
+    assert mail.policy == {
+        "retry_policy": {"backoff": {"type": "fixed", "delay_ms": 2000}},
+        "routing_requirements": {"required_capabilities": ["smtp"]},
+    }
+    assert (mail.description, mail.workers) == ("Send a letter.", 1)
+    assert mail.worker_instance_id == worker.options.instance_id
+    assert mail.arguments is not None
+    assert mail.arguments["required"] == ["to"]
+    assert mail.arguments["properties"]["copies"] == {"type": "integer"}
+    assert mail.result == {"type": "string"}
+    assert (found["late"].delay_ms, found["late"].priority) == (300_000, 4)
+
+
+async def registered(worker: Worker) -> None:
+    """What the worker registers in the background is done."""
+    while worker._registering:
+        await asyncio.wait(set(worker._registering))
+
+
+async def test_tasks_declared_while_it_works_are_registered_too(fabric: FlowFabric) -> None:
+    @fabric.task
+    async def first() -> None: ...
+
+    async with fabric.worker() as worker:
+        assert set(await declared(fabric)) == {"first"}
+
+        @fabric.task
+        async def later() -> None: ...
+
+        await registered(worker)
+
+        @fabric.task
+        async def last() -> None: ...
+
+        await registered(worker)
+        found = await declared(fabric)
+    # It is the same process, which has started once.
+    assert len({one.started_at for one in found.values()}) == 1
+
+
+async def test_a_worker_whose_tasks_are_refused_works_all_the_same(
+    fabric: FlowFabric, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @fabric.task(name="fine")
+    async def fine() -> str:
+        return "done"
+
+    calls = await fabric._worker_calls()
+    asked: list[Any] = []
+    register = calls.register_tasks
+
+    async def failing(*args: Any, **kwargs: Any) -> Any:
+        asked.append(args)
+        if len(asked) == 1:
+            raise TransportFault("not now")
+        done = await register(*args, **kwargs)
+        done.items[0] = InvalidInput("too odd")
+        return done
+
+    monkeypatch.setattr(calls, "register_tasks", failing)
+    with caplog.at_level(logging.WARNING, "flowfabric.worker"):
+        async with fabric.worker() as worker:
+            assert await fine.call() == "done"
+            await registered(worker)
+    told = [one.getMessage() for one in caplog.records]
+    assert told[0].startswith("the tasks are not registered: transport: not now")
+    assert told[1].startswith("task fine is not registered: invalid_input: too odd")
+    assert len(asked) == 2
+
+
+def schema_of(function: Any) -> dict[str, Any] | None:
+    return arguments_schema(TaskHandler("x", function).signature)
+
+
+def test_a_schema_says_no_more_than_the_worker_requires() -> None:
+    def shape(
+        a: int,
+        /,
+        b: Decimal,
+        c: Person,
+        d: Literal["x", 1] = 1,
+        *,
+        e: tuple[int, str] | None = None,
+        **more: Address,
+    ) -> list[Decimal]:
+        return []
+
+    schema = schema_of(shape)
+    assert schema is not None
+    members = schema["properties"]
+    assert members["a"] == {"type": "integer"}
+    # What the worker takes beside what it writes.
+    assert members["b"]["type"] == ["string", "number"]
+    assert members["c"] == {"title": "Person"}
+    assert members["d"]["enum"] == [1, "x"]
+    assert members["more"]["additionalProperties"] == {"$ref": "#/$defs/Address"}
+    assert schema["required"] == ["a", "b", "c"]
+    assert schema["additionalProperties"] is False
+    assert schema["x-positional"] == ["a", "b", "c", "d"]
+    assert set(schema["$defs"]) == {"Address"}
+    result = result_schema(TaskHandler("x", shape).signature)
+    assert result is not None
+    assert result["items"]["type"] == ["string", "number"]
+
+
+def test_what_has_no_schema_is_registered_without() -> None:
+    def raw(body: bytes) -> None: ...
+
+    def unreadable(one: "NoSuchType") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    def odd(one: set[Any] | list[int]) -> None: ...
+
+    def many(*items: int) -> None: ...
+
+    assert schema_of(raw) is None
+    assert schema_of(unreadable) is None
+    assert schema_of(odd) is None
+    schema = schema_of(many)
+    assert schema is not None
+    assert "x-positional" not in schema
+    assert result_schema(TaskHandler("x", unreadable).signature) is None
