@@ -52,6 +52,7 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             f"{_NO_WINDOW} <= 0 -> {_NO_WINDOW} < 0",
         )
     },
+    "no worker has this name": {"core.transition.transition": ("'' -> '~'",)},
     "a plan is applied to a record that is there": {"core.apply._perform": ("'' -> '~'",)},
     "what a record that stays blocked would be told again is what it was told": {
         "core.apply._perform": ("'blocked' -> 'blocked!'",)
@@ -91,6 +92,9 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 }
 # By constant.
 UNNOTICEABLE_CONSTANTS: Final = {
+    "base.QUEUE": "only functions of a cluster name a queue; its own tests notice it",
+    "queues.MOST_FOREIGN": "how many queues are passed over does not change what is found",
+    "queues.MOST_NAMED": "which of thousands of queues a claim opens first is up to each store",
     "lease.QUEUE_PAGE": "how many records are read at once does not change which are claimed",
 }
 

@@ -24,7 +24,7 @@ from flowfabric.core.journal import JournalEntry
 from flowfabric.core.limits.asks import Admission, DefineQuota, LimitQuota, QuotaAsk, Vacate
 from flowfabric.core.limits.gates import Quota, quota_gate
 from flowfabric.core.new_execution import NewExecution, NewGraph
-from flowfabric.core.plan import Fence, Guard, PauseAttempt, Plan, Timer
+from flowfabric.core.plan import EndAttempt, Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete
 from flowfabric.core.streams import TRIM_SLACK
@@ -265,15 +265,32 @@ async def documents(side: Side, clock: VirtualClock, seed: int) -> Trace:
     return trace
 
 
+def _taken_away(own: str) -> Plan:
+    guard = Guard(frozenset({"active"}))
+    changes = {"state": "cancelled"}
+    attempt = EndAttempt("ended_cancelled", "was ended")
+    return Plan(target=own, rule="cancel", guard=guard, set=changes, attempt=attempt)
+
+
+def _noted(own: str) -> Plan:
+    guard = Guard(frozenset({"active"}))
+    return Plan(target=own, rule="note", guard=guard, set={"detail": "noted"})
+
+
 async def notifications(side: Side, clock: VirtualClock, seed: int) -> Trace:
     """Who is told of what, by the names that are written here."""
     backend, own = side.backend, f"{_OWN}1"
-    names = ("lane:default:default", f"end:{own}", f"stream:{own}:0", "log", "config")
+    # Who ends its work itself is told nothing; who loses it is.
+    workers = ("worker:pool-1", "worker:pool-2")
+    names = ("lane:default:default", f"end:{own}", f"stream:{own}:0", "log", *workers, "config")
     fence = Fence("lease-0", 1, "attempt-0")
     frame = Frame(frame_type="token", payload=b"x")
     acts: tuple[Callable[[], Awaitable[Any]], ...] = (
         lambda: backend.create([_new(1)]),
         lambda: backend.claim([_claim(1)]),
+        lambda: backend.create([_new(2)]),
+        lambda: backend.claim([msgspec.structs.replace(_claim(1), worker_instance_id="pool-2")]),
+        lambda: backend.apply([_taken_away(f"{_OWN}2"), _noted(own)]),
         lambda: backend.append(
             [Append(execution_id=own, attempt_index=0, fence=fence, frames=(frame,))]
         ),
@@ -288,4 +305,6 @@ async def notifications(side: Side, clock: VirtualClock, seed: int) -> Trace:
         heard.append((name, subscription))
     for act in acts:
         await act()
-    return [(name, await subscription.wait(_NOTICE_S)) for name, subscription in heard]
+    # Notifications arrive in order, and the configuration is changed last.
+    assert await heard[-1][1].wait(_NOTICE_S)
+    return [(name, subscription.take()) for name, subscription in heard[:-1]]
