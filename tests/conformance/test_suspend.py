@@ -48,6 +48,7 @@ REASONS = {
     "paused_by_policy": ("policy", "paused_by_policy"),
     "paused_by_budget": ("budget", "waiting_for_budget"),
     "step_boundary": ("signal", "waiting_for_signal"),
+    "waiting_for_first": ("first", "waiting_for_signal"),
     "waiting_for_godot": ("signal", "waiting_for_signal"),
 }
 

@@ -91,11 +91,15 @@ def _has_moved(plan: Plan, done: Transition) -> bool:
     return (before.state, before.reason) != (after.state, after.reason)
 
 
+# Rules that bring edges along to members that are there.
+_PARKING: Final = ("park", "suspend")
+
+
 def _settle(rows: Rows, plan: Plan, done: Transition) -> None:
     after = done.after
     move_member(rows, done)
     if plan.graph is not None:
-        if plan.rule == "park":
+        if plan.rule in _PARKING:
             _grow(rows, after.flow_id, len(plan.graph.edges))
         replayed = plan.rule == "replay"
         settle_edges(rows, after.flow_id, plan.graph.edges, replayed=replayed)

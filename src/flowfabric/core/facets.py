@@ -65,6 +65,7 @@ _SUSPENDED: Final = {
     "policy": "paused_by_policy",
     "budget": "waiting_for_budget",
     "nondeterminism": "paused_by_operator",
+    "first": "waiting_for_signal",
 }
 _NO_WORKER: Final = "no connected worker satisfies required_capabilities"
 

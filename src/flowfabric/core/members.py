@@ -11,7 +11,7 @@ from flowfabric.core.plan import EndAttempt, Event, Guard, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
 from flowfabric.core.rules.operators import cancel
-from flowfabric.core.states import FINAL, LIVE
+from flowfabric.core.states import FINAL, FIRST, LIVE
 from flowfabric.core.transition import Transition
 
 _replace = msgspec.structs.replace
@@ -76,16 +76,24 @@ PARENT: Final = "parent "
 LONG_REASON: Final = 4_096
 
 _LIVE: Final = Guard(frozenset[str](LIVE))
-_BLOCKED: Final = Guard(frozenset({"blocked/dependencies"}))
+_WAITING: Final = Guard(frozenset({"blocked/dependencies", f"suspended/{FIRST}"}))
+
+
+def waits_for_edges(record: Record) -> bool:
+    """Whether the member goes on as soon as its group is satisfied."""
+    if record.state == "suspended":
+        return record.reason == FIRST
+    return record.state == "blocked" and record.reason == "dependencies"
 
 
 def release_plan(record: Record, now: int) -> Plan:
-    """Let a member go whose dependencies are met; a delay that still lies ahead goes on."""
-    ahead = record.wake_at > now
+    """Let a member go whose dependencies are met; a delay that still lies ahead goes on. What
+    suspended it otherwise is over."""
+    ahead = record.state == "blocked" and record.wake_at > now
     return Plan(
         target=record.execution_id,
         rule="release",
-        guard=_BLOCKED,
+        guard=_WAITING,
         set={"state": "delayed", "reason": "delay"} if ahead else {"state": "waiting"},
     )
 

@@ -40,6 +40,7 @@ from flowfabric.core.members import (
     parent_end_reason,
     release_plan,
     skip_plan,
+    waits_for_edges,
 )
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
@@ -305,7 +306,7 @@ class _Walk:
             return
         if group.state == "impossible":
             self.follow(_write(rows, target, skip_plan(target.execution_id)))
-        elif target.state == "blocked" and target.reason == "dependencies":
+        elif waits_for_edges(target):
             _write(rows, target, release_plan(target, rows.now))
 
     # ---- children

@@ -47,6 +47,8 @@ HOLD_REASONS: Final = frozenset({"route", "operator", "lane_state"})
 LIFTED_BY_TIME: Final = LIMIT_REASONS | {"route"}
 BLOCK_REASONS: Final = LIMIT_REASONS | HOLD_REASONS | {"dependencies", "flow_cancel"}
 LOST_REASONS: Final = frozenset({"lease_expired", "lease_revoked"})
+# Of a suspension that ends with the first of several: one of its ways to end is an edge.
+FIRST: Final = "first"
 
 # What a claim of each `next` makes of the attempt. A resume continues the one there is.
 ATTEMPT_TYPES: Final[dict[str, AttemptType]] = {
@@ -124,7 +126,7 @@ MOVES: Final[dict[str, frozenset[tuple[str, str]]]] = {
     "block": _to(frozenset({"waiting"}), "blocked"),
     "unblock": _to(frozenset({"blocked"}), "waiting"),
     "recheck": _stays("blocked"),
-    "release": _to(frozenset({"blocked"}), "waiting", "delayed"),
+    "release": _to(frozenset({"blocked"}), "waiting", "delayed") | _to(_SUSPENDED, "waiting"),
     "priority": _stays("waiting", "delayed", "blocked"),
     "replay": _to(FINAL, "waiting", "blocked"),
     "grant": _stays("waiting", "lost"),

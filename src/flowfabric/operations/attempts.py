@@ -63,6 +63,8 @@ class SuspendOrder(Part, frozen=True, kw_only=True):
     resume_policy: ResumePolicy = ResumePolicy()
     # Whether signals in the mailbox count, those that lie there already first.
     mailbox: bool = False
+    # Members of its flow; the end of the first of them ends the suspension too.
+    children: Annotated[tuple[HeldExecution, ...], _OF_ITS_EXECUTION] = ()
     continuation_metadata_pointer: str = ""
     idempotency_key: str = ""
     op: str = ""

@@ -49,7 +49,7 @@ _SUSPENDED: Final = tuple(
     Situation("suspended", reason, "resume")
     for reason in (
         *("signal", "approval", "callback", "tool_result"),
-        *("operator", "policy", "budget", "nondeterminism"),
+        *("operator", "policy", "budget", "nondeterminism", "first"),
     )
 )
 _ENDED: Final[tuple[State, ...]] = ("failed", "cancelled", "expired", "skipped")

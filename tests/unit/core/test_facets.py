@@ -81,6 +81,7 @@ UNRUNNABLE: Final[dict[tuple[State, str], tuple[str, str, str, str, str]]] = {
             ("policy", "paused_by_policy"),
             ("budget", "waiting_for_budget"),
             ("nondeterminism", "paused_by_operator"),
+            ("first", "waiting_for_signal"),
         )
     },
 }

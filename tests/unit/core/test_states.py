@@ -44,7 +44,7 @@ TABLE = {
     "block": [("waiting", "blocked")],
     "unblock": [("blocked", "waiting")],
     "recheck": [("blocked", "same")],
-    "release": [("blocked", "waiting delayed")],
+    "release": [("blocked", "waiting delayed"), ("suspended", "waiting")],
     "priority": [("waiting delayed blocked", "same")],
     "replay": [(_FINAL, "waiting blocked")],
     "grant": [("waiting lost", "same")],

@@ -194,11 +194,11 @@ def _places(names: tuple[str, ...] | frozenset[str]) -> tuple[int, ...]:
 
 def _graph_tables() -> dict[str, Any]:
     """Among them the plans that settling writes by itself."""
-    waiting = record.Record(execution_id="", namespace="", lane="")
+    blocked = record.Record("", "", "", state="blocked", reason="dependencies")
     return {
         "MARK": _MARK,
-        "RELEASE_NOW": _template(release_plan(waiting, 1)),
-        "RELEASE_LATER": _template(release_plan(waiting, -1)),
+        "RELEASE_NOW": _template(release_plan(blocked, 1)),
+        "RELEASE_LATER": _template(release_plan(blocked, -1)),
         "SKIP": _template(skip_plan("")),
         "CANCEL_SIBLING": _template(cancel_sibling_plan("", _MARK)),
         "CANCEL_CHILD": _template(cancel_child_plan("", _MARK)),

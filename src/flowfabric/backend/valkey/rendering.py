@@ -96,7 +96,9 @@ WORDS: Final[dict[str, Words]] = {
     "policy": _words(
         get_args(graph.GroupPolicy), get_args(graph.OnSatisfied), get_args(graph.CancelPolicy)
     ),
-    "reason": _words(states.BLOCK_REASONS, states.DELAY_REASONS, states.LOST_REASONS),
+    "reason": _words(
+        states.BLOCK_REASONS, states.DELAY_REASONS, states.LOST_REASONS, {states.FIRST}
+    ),
     "rule": _words(states.MOVES),
     "state": _words(states.STATES),
     "view": _words(views.BY_NAME, keys.OTHER_VIEWS),

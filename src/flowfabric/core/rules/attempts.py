@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.core.events import NONDETERMINISM, parked, released
-from flowfabric.core.graph import FINISHED, Edge, GraphEdit, Group
+from flowfabric.core.graph import FINISHED, Edge, GraphEdit, Group, GroupPolicy
 from flowfabric.core.plan import EndAttempt, Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record
@@ -185,12 +185,13 @@ def park(execution_id: str, fence: Fence, children: Children | None, op: str) ->
             "detail": "waiting for child executions to complete",
         },
         attempt=PauseAttempt("waiting_children"),
-        graph=_new_round(execution_id, children) if children else None,
+        graph=new_round(execution_id, children) if children else None,
         event=released("waiting_children"),
     )
 
 
-def _new_round(parent: str, children: Children) -> GraphEdit:
+def new_round(parent: str, children: Children, policy: GroupPolicy = "all_of") -> GraphEdit:
+    """Edges from children to the parent that waits for all of them, or for any of them."""
     number = children.group.round + 1 if children.group else 1
     edges = tuple(
         Edge(
@@ -205,5 +206,12 @@ def _new_round(parent: str, children: Children) -> GraphEdit:
         )
         for edge_id, child in children.edge_ids
     )
-    group = Group(target=parent, flow_id=children.flow_id, n=len(edges), round=number)
+    group = Group(
+        target=parent,
+        flow_id=children.flow_id,
+        policy=policy,
+        on_satisfied="let_run" if policy == "any_of" else "",
+        n=len(edges),
+        round=number,
+    )
     return GraphEdit(edges=edges, groups=(group,))

@@ -15,8 +15,10 @@ from flowfabric.core.handles import Handle
 from flowfabric.core.plan import Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record
+from flowfabric.core.rules.attempts import Children, new_round
 from flowfabric.core.rules.mailbox import judge
 from flowfabric.core.rules.operators import at_version
+from flowfabric.core.states import FIRST
 from flowfabric.core.suspend_outcomes import (
     Details,
     Outcome,
@@ -160,6 +162,7 @@ REASONS: Final[Mapping[str, str]] = {
     "paused_by_policy": "policy",
     "paused_by_budget": "budget",
     "step_boundary": "signal",
+    "waiting_for_first": FIRST,
 }
 
 
@@ -176,6 +179,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Tokens = msgspec.field(default_factory=dict)
     handle: Handle
     idempotency_key: str = ""
+    # The first of them to end ends the pause.
+    children: Children | None = None
 
 
 class Decided(NamedTuple):
@@ -265,6 +270,7 @@ def _suspended(pause: Pause, change: _Change, waitpoints: tuple[Waitpoint, ...])
             **change.documents,
             **_remembered(pause.idempotency_key, stored),
         },
+        graph=new_round(pause.execution_id, pause.children, "any_of") if pause.children else None,
         event=released(SUSPENDED),
     )
     return Decided(plan, outcome)

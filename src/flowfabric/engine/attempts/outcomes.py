@@ -4,14 +4,11 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.types import With
 from flowfabric.core.bounds import MAX_NAMED, check_number
-from flowfabric.core.checks import PRIVILEGED, check_lease, not_active
-from flowfabric.core.ids import check_text, parse_execution_id, partition_of
+from flowfabric.core.checks import PRIVILEGED, not_active
+from flowfabric.core.ids import check_text, parse_execution_id
 from flowfabric.core.plan import Answer, Applied, Fence, Plan, Timer
-from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import (
-    Children,
     Failure,
     complete,
     delay,
@@ -21,26 +18,21 @@ from flowfabric.core.rules.attempts import (
 )
 from flowfabric.core.rules.operators import cancel
 from flowfabric.core.states import FINAL
+from flowfabric.engine.attempts.parking import named_children
 from flowfabric.engine.checking import MAX_INSTANT, body, whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.flows.edges import check_not_waiting_for
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     ExecutionNotActive,
-    ExecutionNotFound,
-    ExecutionNotInFlow,
     FlowFabricError,
     InvalidInput,
     PartialFenceTriple,
-    PartitionMismatch,
-    SelfReferencingEdge,
 )
 from flowfabric.operations import executions as declared
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import Cancelled
 
 _REASON_BYTES: Final = 4096
-_WITH_GROUP: Final = frozenset[With]({"group"})
 # The other sources are the engine's own: what they leave out is done elsewhere.
 _CALLERS_SOURCES: Final = frozenset({"", "worker", "lease_holder", "operator_override"})
 # Sources under other names.
@@ -131,7 +123,7 @@ class Outcomes:
         """Park until the named members have ended, or until nothing inbound is open."""
         fence = await self._deps.fence_of(proof, may_override=True)
         check_number(children, "children", MAX_NAMED)
-        named = await self._children(proof, fence, children) if children else None
+        named = await named_children(self._deps, proof, fence, children) if children else None
         plan = park(proof.execution_id, fence, named, _op(op, "park"))
         return self._done(proof, await self._deps.push(plan, proof.record))
 
@@ -195,20 +187,6 @@ class Outcomes:
             now=applied.now,
         )
 
-    async def _children(
-        self, proof: LeaseProof, fence: Fence, children: tuple[str, ...]
-    ) -> Children:
-        seen = await self._deps.seen(proof.execution_id, _WITH_GROUP)
-        unique = tuple(dict.fromkeys(children))
-        try:
-            await self._check_children(seen.record, unique)
-        except FlowFabricError:
-            # A lost lease is reported before a fault of the request.
-            check_lease(seen.record, fence, seen.now)
-            raise
-        edges = tuple((self._deps.mint(), child) for child in unique)
-        return Children(seen.record.flow_id, edges, seen.group)
-
     async def _with_next(self, plan: Plan, proof: LeaseProof, applied: Applied) -> Done:
         """With the index of the attempt that follows, if one does."""
         done = self._done(proof, applied)
@@ -220,24 +198,6 @@ class Outcomes:
         # A repeat that would end the execution now is answered with the retry of the first call.
         record = proof.record or (await self._deps.record(proof.execution_id))[0]
         return msgspec.structs.replace(done, next_attempt_index=record.attempt_count)
-
-    async def _check_children(self, parent: Record, children: tuple[str, ...]) -> None:
-        """Whether all of them are members of the parent's flow, and none the parent itself."""
-        for child in children:
-            parse_execution_id(child, self._deps.counts)
-            if child == parent.execution_id:
-                raise SelfReferencingEdge(f"{child} cannot wait for itself")
-            if partition_of(child) != partition_of(parent.execution_id):
-                raise PartitionMismatch(
-                    f"{child} and {parent.execution_id} belong to different flows"
-                )
-        found = await self._deps.store.backend.read(children, frozenset())
-        for child, member in zip(children, found, strict=True):
-            if member is None:
-                raise ExecutionNotFound(child)
-            if not parent.flow_id or member.record.flow_id != parent.flow_id:
-                raise ExecutionNotInFlow(f"{child} is not a member of {parent.flow_id or 'a flow'}")
-        await check_not_waiting_for(self._deps, parent.execution_id, children)
 
 
 def _op(given: str, rule: str) -> str:

@@ -36,6 +36,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     chosen_key: str
     key: str
     attempt_index: int | None
+    children: tuple[str, ...] = ()
 
     @property
     def is_pending(self) -> bool:
@@ -65,6 +66,7 @@ def ready_of(order: SuspendOrder, mint: Callable[[], str], now: int) -> Ready:
         chosen_key=check_text(order.idempotency_key, "idempotency_key", 1024),
         key=order.idempotency_key or op,
         attempt_index=order.attempt_index,
+        children=tuple(order.children),
     )
 
 

@@ -51,6 +51,7 @@ from flowfabric.core.suspensions import (
 )
 from flowfabric.core.tokens import KeyRing, Signed, WaitpointToken, digest_of, mint, minted_again
 from flowfabric.core.transition import operation_of
+from flowfabric.engine.attempts.parking import named_children
 from flowfabric.engine.checking import stored
 from flowfabric.engine.deciding import decide_with_documents
 from flowfabric.engine.deps import Deps
@@ -131,13 +132,16 @@ class Suspensions:
         fence = await self._deps.fence_of(proof, may_override=False)
         if record is None or record.lease_epoch != fence.lease_epoch:
             record, _ = await self._deps.record(own)
-        if ready.is_pending:
-            return await self._on_pending(self._pause(record, fence, ready), ready)
-        return await self._on_fresh(record, fence, ready)
-
-    async def _on_fresh(self, record: Record, fence: Fence, ready: Ready) -> Outcome:
-        """Suspend in one step, without a look at what is stored."""
         pause = self._pause(record, fence, ready)
+        if ready.children:
+            named = await named_children(self._deps, proof, fence, ready.children)
+            pause = _replace(pause, children=named)
+        if ready.is_pending:
+            return await self._on_pending(pause, ready)
+        return await self._on_fresh(record, pause, ready)
+
+    async def _on_fresh(self, record: Record, pause: Pause, ready: Ready) -> Outcome:
+        """Suspend in one step, without a look at what is stored."""
         try:
             _check_index(record, ready)
             check_extras(ready.bindings)

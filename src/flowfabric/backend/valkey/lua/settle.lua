@@ -4,7 +4,7 @@
 -- Release a member. As many as may be claimed by the same call are held back for it.
 -- mirrors core.members.release_plan
 local function release(c, w, id, row, before)
-  local plan = before[@wake_at] > c.now and RELEASE_LATER or RELEASE_NOW
+  local plan = before[@state] == $state.blocked and before[@wake_at] > c.now and RELEASE_LATER or RELEASE_NOW
   if plan ~= RELEASE_NOW or not c.claims or c.claims < 1 then return ff.write_member(c, w, id, row, before, plan) end
   c.claims = c.claims - 1
   local group, after = ff.take_group(c, id), ff.transition(before, plan, c.now)
@@ -18,6 +18,11 @@ local function is_blocked(r)
   return r[@state] == $state.blocked and r[@reason] == $reason.dependencies
 end
 ff.is_blocked = is_blocked
+
+-- mirrors core.members.waits_for_edges
+local function waits_for_edges(r)
+  return is_blocked(r) or (r[@state] == $state.suspended and r[@reason] == $reason.first)
+end
 
 -- Release a member that waits for dependencies of which none is open any more; nil if one is.
 -- mirrors core.settle.release_if_open
@@ -48,7 +53,7 @@ local function fire(c, w, target, group)
   if not r or FINAL[r[@state]] then return end
   if group[@g.state] == $group.impossible then
     ff.follow(c, w, target, ff.write_member(c, w, target, row, r, SKIP))
-  elseif is_blocked(r) then
+  elseif waits_for_edges(r) then
     release(c, w, target, row, r)
   end
 end

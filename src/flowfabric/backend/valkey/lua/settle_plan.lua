@@ -31,7 +31,8 @@ local function settle_graph(c, tag, id, plan, before, after)
   local edit, flow_id = plan[@p.graph], after[@flow_id]
   ff.member_moved(c, tag, id, before, after)
   if edit then
-    local flow = plan[@p.rule] == $rule.park and #edit[1] > 0 and ff.flow(c, tag, flow_id)
+    local parks = plan[@p.rule] == $rule.park or plan[@p.rule] == $rule.suspend
+    local flow = parks and #edit[1] > 0 and ff.flow(c, tag, flow_id)
     if flow then
       ff.grow_flow(flow, 0, #edit[1])
       ff.keep_flow(c, tag, flow_id, flow)
