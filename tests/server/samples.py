@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from flowfabric.operations.declaration import plain_type
 from flowfabric.server.route import Route
 
 EXECUTION = "{fp:86}:11111111-2222-4333-8444-555555555555"
@@ -44,3 +45,12 @@ def members_of(route: Route) -> dict[str, Any]:
     """The names of a body's members and whether they are needed."""
     assert route.body is not None
     return {field.encode_name: field.required for field in msgspec.structs.fields(route.body)}
+
+
+def typed_members_of(route: Route) -> list[str]:
+    """The names of those that do not take whatever is JSON."""
+    assert route.body is not None
+    fields = msgspec.structs.fields(route.body)
+    return [
+        field.encode_name for field in fields if plain_type(field.type) not in (Any, msgspec.Raw)
+    ]

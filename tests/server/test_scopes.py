@@ -28,7 +28,7 @@ AGREED = {
     ),
     (SUBMIT,): (
         "cancel replay set_execution_tags signal submit_graph stage_edge apply_edge"
-        " set_edge_group_policy set_flow_tags cancel_flow replay_flow put_schedule delete_schedule"
+        " signal_by_name set_edge_group_policy set_flow_tags cancel_flow replay_flow put_schedule delete_schedule"
         " pause_schedule resume_schedule trigger_schedule backfill_schedule"
     ),
     (ADMIN,): (
@@ -37,7 +37,7 @@ AGREED = {
         " create_token list_tokens revoke_token delete_task"
     ),
     (WORKER,): (
-        "children_flow"
+        "children_flow read_mailbox"
         " register_worker heartbeat leave report_gone claim claim_grant claim_granted renew finish"
         " suspend create_waitpoint append_frames append_journal report_usages report_progress watch"
         " report_usage reserve commit_reservation cancel_reservation register_tasks"

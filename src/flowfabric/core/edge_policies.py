@@ -9,6 +9,7 @@ from flowfabric.core.graph import Group, GroupPolicy, OnSatisfied
 from flowfabric.errors import InvalidInput
 
 MAX_K: Final = 2**31 - 1
+_MOST_BYTES: Final = 1_024
 
 _KINDS: Final[dict[str, GroupPolicy]] = {"all_of": "all_of", "any_of": "any_of", "quorum": "quorum"}
 _CHOICES: Final[dict[str, OnSatisfied]] = {
@@ -32,6 +33,8 @@ class EdgePolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def read_edge_policy(raw: object) -> EdgePolicy:
     """The policy of a request, or the first thing that is wrong with it."""
+    if isinstance(raw, msgspec.Raw):
+        raw = _decoded(bytes(raw))
     if isinstance(raw, EdgePolicy):
         raw = msgspec.to_builtins(raw)
     if not isinstance(raw, Mapping):
@@ -48,6 +51,12 @@ def read_edge_policy(raw: object) -> EdgePolicy:
     if choice is None:
         raise InvalidInput("policy: on_satisfied: expected cancel_remaining or let_run")
     return EdgePolicy(kind, raw["k"] if kind == "quorum" else 0, choice)
+
+
+def _decoded(text: bytes) -> object:
+    if len(text) > _MOST_BYTES:
+        raise InvalidInput(f"policy: at most {_MOST_BYTES} bytes, got {len(text)}")
+    return msgspec.json.decode(text)
 
 
 def policy_of(group: Group) -> EdgePolicy:

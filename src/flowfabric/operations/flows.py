@@ -1,7 +1,7 @@
 """Flows: submit a whole graph, build one piece by piece, read, cancel and replay it."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import msgspec
 
@@ -38,11 +38,16 @@ MemberId = Annotated[
 
 # Told apart by `kind`, and read by the engine, which says what is wrong with one.
 if TYPE_CHECKING:
-    RawEdgePolicy = EdgePolicy | Mapping[str, object]
+    RawEdgePolicy = EdgePolicy | Mapping[str, object] | msgspec.Raw
 else:
     RawEdgePolicy = Annotated[
-        dict[str, Any],
-        msgspec.Meta(description="all_of; any_of or quorum with on_satisfied, the latter with k"),
+        msgspec.Raw,
+        msgspec.Meta(
+            extra_json_schema={
+                "type": "object",
+                "description": "all_of; any_of or quorum with on_satisfied, the latter with k",
+            }
+        ),
     ]
 
 

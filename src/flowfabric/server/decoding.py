@@ -80,8 +80,12 @@ def decode_body(kind: type[Part], headers: dict[bytes, bytes], body: bytes) -> P
 
 def _without_nulls(kind: type[Part], body: bytes, message: str) -> Part:
     """Null is the same as absent; nulls are removed only after plain decoding failed."""
+    has_nulls = b"null" in body
+    if not has_nulls and _check_of(message) is None:
+        # To read a large body a second time would hold up others.
+        raise InvalidBody(path_and_reason(message, "body"))
     value = _untyped(body)
-    if b"null" not in body:
+    if not has_nulls:
         return _refuse(message, value)
     try:
         pruned = _pruned(kind, value)
@@ -107,7 +111,7 @@ def _untyped(body: bytes) -> object:
 def _pruned(kind: object, value: object) -> object:
     """The value without the nulls of optional members of its structs."""
     if isinstance(value, list):
-        inner = [one for one in _members(kind) if one is not None]
+        inner = [one for one in _members(kind) if _struct_in(one) is not None]
         return [_pruned(inner[0], one) for one in value] if inner else value
     struct = _struct_in(kind)
     if struct is None or not isinstance(value, dict):
@@ -139,14 +143,22 @@ def _refuse(message: str, value: object) -> Part:
 
 def _detail_of(message: str, value: object) -> str:
     """For a malformed id what is wrong with it; for anything else what was expected."""
+    check = _check_of(message)
+    if check is not None:
+        place = path_of(message)
+        try:
+            check(_value_at(value, place), place)
+        except InvalidInput as fault:
+            return fault.detail
+    return path_and_reason(message, "body")
+
+
+def _check_of(message: str) -> Callable[[object, str], str] | None:
+    """Of the id that the message says is malformed."""
     for pattern, check in _ID_CHECKS.items():
         if repr(pattern)[1:-1] in message or pattern in message:
-            place = path_of(message)
-            try:
-                check(_value_at(value, place), place)
-            except InvalidInput as fault:
-                return fault.detail
-    return path_and_reason(message, "body")
+            return check
+    return None
 
 
 def _value_at(value: object, place: str) -> object:
