@@ -94,6 +94,14 @@ async def test_another_namespace_is_not_seen(driver: Driver) -> None:
     assert await driver.engine.workers.live("shop") != ()
 
 
+@pytest.mark.parametrize(("instance", "namespace"), [(NEW, "\0"), (NEW, ""), ("a b", "default")])
+async def test_a_report_names_a_worker_and_its_namespace(
+    driver: Driver, instance: str, namespace: str
+) -> None:
+    with refused(InvalidInput):
+        await driver.engine.leases.report_gone(instance, [DEAD], namespace)
+
+
 async def test_a_report_has_a_bound(driver: Driver) -> None:
     await register(driver, NEW, f"{HERE}/2/9")
     with refused(InvalidInput):

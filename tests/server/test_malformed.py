@@ -284,6 +284,7 @@ async def test_an_id_in_a_path_may_be_raw_or_encoded(served: Served) -> None:
         (f"/v1/executions/{EXECUTION}/attempts/latest0/stream/sse", "expected the index of an"),
         (f"/v1/executions/{EXECUTION}/history?cursor=zz", "cursor: not one of this list"),
         ("/v1/events?limit=", "limit: expected"),
+        ("/v1/workers?namespace=", "namespace: "),
         ("/v1/leases/expired?as_of=", "as_of: expected"),
         ("/v1/flows/search?order=", "order: "),
         ("/v1/executions/search?state=", "state: "),

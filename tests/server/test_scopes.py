@@ -28,8 +28,9 @@ AGREED = {
     ),
     (SUBMIT,): (
         "cancel replay set_execution_tags signal submit_graph stage_edge apply_edge"
-        " signal_by_name set_edge_group_policy set_flow_tags cancel_flow replay_flow put_schedule delete_schedule"
-        " pause_schedule resume_schedule trigger_schedule backfill_schedule"
+        " signal_by_name set_edge_group_policy set_flow_tags cancel_flow replay_flow"
+        " put_schedule delete_schedule pause_schedule resume_schedule trigger_schedule"
+        " backfill_schedule"
     ),
     (ADMIN,): (
         "hold release set_priority resume revoke_lease reclaim waitpoint_token"

@@ -89,7 +89,7 @@ class Lanes:
     @operation("GET /v1/workers", READ, Unavailable)
     async def list_workers(
         self,
-        namespace: Namespace = "default",
+        namespace: Annotated[Namespace, msgspec.Meta(min_length=1)] = "default",
         after: str = "",
         limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 1000,
     ) -> Page[WorkerEntry]:

@@ -10,7 +10,7 @@ from flowfabric.backend.types import Filter, ListRequest
 from flowfabric.core.bounds import check_number
 from flowfabric.core.checks import check_lease
 from flowfabric.core.due import lose
-from flowfabric.core.ids import check_text, parse_execution_id
+from flowfabric.core.ids import check_namespace, check_text, check_worker_id, parse_execution_id
 from flowfabric.core.plan import Applied, Fence, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import progress, renew
@@ -162,6 +162,8 @@ class Leases:
     async def report_gone(
         self, worker_instance_id: str, gone: Sequence[str], namespace: str = "default"
     ) -> LeasesEnded | NotRegistered:
+        check_namespace(namespace)
+        check_worker_id(worker_instance_id, "worker_instance_id")
         check_number(gone, "gone", MOST_NEIGHBOURS)
         workers = {one.worker_instance_id: one for one in await self._workers.live(namespace)}
         own = workers.get(worker_instance_id)
