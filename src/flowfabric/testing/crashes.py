@@ -1,67 +1,78 @@
-"""Crash tests: a handler is killed at each of its awaits."""
+"""Crash tests: a handler is killed at each of its awaits and appends."""
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any, Final, ParamSpec, TypeVar
 
+from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.runs import Run
 from flowfabric.fabric.tasks import Task
-from flowfabric.testing.fabric import Kit
+from flowfabric.operations.attempts import Kept, NewEntry
+from flowfabric.testing.fabric import Kit, Observer
+from flowfabric.testing.outside import observed
 from flowfabric.worker.context import TaskInfo
 from flowfabric.worker.session import Paused
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_MOST_PLACES: Final = 2_000
-_MOST_DAYS: Final = 400
+_MOST_PLACES: Final = 5_000
 
 
 async def crash_everywhere(kit: Kit, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run the task once undisturbed, then once for each await of each of its turns, at which it
-    dies without reporting; every time the result must be the same, and recorded steps must not run
-    again. Returns the result."""
-    expected = await _observed(kit, task.name, 0, await task.submit(*args, **kwargs))
+    """Run the task once undisturbed, then once for each await of each turn of it and of its
+    children, and before and after each record of an outcome: there the handler dies without
+    reporting. Every time the outside world must observe the same: the outcome, the calls of step
+    functions with their arguments, the children and how they ended, what budgets counted. No
+    recorded step may run again. Returns the result; a task that fails is raised in the end."""
+
+    async def submit() -> Run[R]:
+        return await task.submit(*args, **kwargs)
+
+    run, expected = await observed(kit, submit, "undisturbed")
     for place in range(1, _MOST_PLACES):
-        crash = _Crash(kit, task.name, place)
+        crash = Crash(kit, place)
         kit.middleware.append(crash)
+        kit.observers.append(crash)
         try:
-            run = await task.submit(*args, **kwargs)
-            found = await _observed(kit, task.name, place, run)
+            _, found = await observed(kit, submit, f"killed at place {place}")
         finally:
             kit.middleware.remove(crash)
-        assert found == expected, f"{task.name}, killed at await {place}: {found!r}"
+            kit.observers.remove(crash)
+        assert found == expected, (
+            f"{task.name}, killed at place {place}:\n{found}\nundisturbed:\n{expected}"
+        )
         if not crash.happened:
-            return expected
-    raise AssertionError(f"{task.name} awaits more than {_MOST_PLACES} times")
+            return await run.result(timeout="1s")
+    raise AssertionError(f"{task.name} has more than {_MOST_PLACES} places to be killed at")
 
 
-async def _observed(kit: Kit, name: str, place: int, run: Run[R]) -> R:
-    kit.repeated.clear()
-    for _ in range(_MOST_DAYS):
-        await kit.answer_all()
-        if (await run.info()).completed_at:
-            break
-        await kit.clock.advance("1d")
-    again = ", ".join(kit.repeated)
-    assert not again, f"{name}, killed at await {place}: done again though recorded: {again}"
-    return await run.result(timeout="1s")
-
-
-class _Crash:
-    """Ends one turn of a task as a dead process would: the lease stays until it runs out. Places
+class Crash(Observer):
+    """Ends one turn of a handler as a dead process would: the lease stays until it runs out. Places
     are counted on from turn to turn."""
 
-    def __init__(self, kit: Kit, kind: str, place: int) -> None:
+    def __init__(self, kit: Kit, place: int) -> None:
         self._kit = kit
-        self._kind = kind
         self._left = place
         self.happened = False
 
     async def __call__(self, info: TaskInfo, go_on: Callable[[], Awaitable[Any]]) -> Any:
-        if self.happened or info.kind != self._kind:
+        if self.happened:
             return await go_on()
         return await _Dying(go_on(), self, info.attempt_id)
+
+    def before_append(self, items: Sequence[NewEntry]) -> None:
+        self._die_at(items)
+
+    def after_append(
+        self, items: Sequence[NewEntry], answers: Sequence[Kept | FlowFabricError]
+    ) -> None:
+        self._die_at(items)
+
+    def _die_at(self, items: Sequence[NewEntry]) -> None:
+        for attempt_id in dict.fromkeys(one.attempt_id for one in items):
+            if self.reached(attempt_id):
+                raise Paused
 
     def reached(self, attempt_id: str) -> bool:
         """Whether the handler dies here; what it left running reports nothing any more."""
@@ -76,7 +87,7 @@ class _Crash:
 
 
 class _Dying:
-    def __init__(self, work: Awaitable[Any], crash: _Crash, attempt_id: str) -> None:
+    def __init__(self, work: Awaitable[Any], crash: Crash, attempt_id: str) -> None:
         self._work = work
         self._crash = crash
         self._attempt_id = attempt_id

@@ -15,16 +15,19 @@ from flowfabric.config import Settings, parse_store_url
 from flowfabric.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.app import FlowFabric
-from flowfabric.fabric.connection import connection_on
+from flowfabric.fabric.connection import Connection, connection_on
+from flowfabric.fabric.limits import Budget
 from flowfabric.fabric.runs import Run
 from flowfabric.fabric.submitter import Submitter
 from flowfabric.operations.attempts import Kept, NewEntry
 from flowfabric.operations.signals import Approval, Delivered, OpenWaitpoint
+from flowfabric.operations.workers import Claim
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.handlers import Middleware
 from flowfabric.worker.runtime import Worker
+from flowfabric.worker.session import JournalKey
 from flowfabric.worker.waits import APPROVED, REJECTED
 
 _TURNS: Final = 40
@@ -54,6 +57,21 @@ class Calls:
 _WAITING: Final = frozenset({"claim", "call", "watch", "wait_ended", "tail", "events"})
 
 
+class Observer:
+    """Sees what handlers do beside what they return."""
+
+    def called(self, claim: Claim, key: JournalKey, args: tuple[Any, ...]) -> None:
+        """A step runs its function."""
+
+    def before_append(self, items: Sequence[NewEntry]) -> None:
+        """Outcomes are about to be recorded; an exception keeps them from it."""
+
+    def after_append(
+        self, items: Sequence[NewEntry], answers: Sequence[Kept | FlowFabricError]
+    ) -> None:
+        """They were recorded; an exception takes the place of the answers."""
+
+
 class Kit(FlowFabric):
     """A fabric with a worker for every lane that a task was declared on. It runs the tasks of an
     app as its own, if it is given one."""
@@ -76,8 +94,8 @@ class Kit(FlowFabric):
         self._resources, self._capabilities = resources, capabilities
         self.calls = Calls()
         self.middleware: list[Middleware] = []
-        # Steps that were done again although they had been recorded.
-        self.repeated: list[str] = []
+        self.observers: list[Observer] = []
+        self.budget_ids: set[str] = set()
         self._answers: dict[str, tuple[object, str]] = {}
         self._workers: dict[str, Worker] = {}
         self.layer(self.calls)
@@ -87,7 +105,12 @@ class Kit(FlowFabric):
         return await super().submitter()
 
     async def _worker_calls(self) -> WorkerCalls:
-        return cast(WorkerCalls, _Noting(await super()._worker_calls(), self.repeated))
+        return cast(WorkerCalls, _Observed(await super()._worker_calls(), self.observers))
+
+    async def budget(self, name: str, **limits: Any) -> Budget:
+        found = await super().budget(name, **limits)
+        self.budget_ids.add(found.id)
+        return found
 
     def silence(self, attempt_id: str) -> None:
         """From now on nothing that this attempt does reaches the engine."""
@@ -103,10 +126,16 @@ class Kit(FlowFabric):
                 middleware=[self._through],
                 resources=self._resources,
             ).options
-            timed = msgspec.structs.replace(options, monotonic=lambda: self.clock() / 1000)
+            timed = msgspec.structs.replace(
+                options, monotonic=lambda: self.clock() / 1000, on_step=self._on_step
+            )
             worker = Worker(self._worker_calls, self._handlers, timed)
             self._workers[lane] = worker
             await worker.start()
+
+    def _on_step(self, claim: Claim, key: JournalKey, args: tuple[Any, ...]) -> None:
+        for observer in self.observers:
+            observer.called(claim, key, args)
 
     async def stop_workers(self) -> None:
         for worker in self._workers.values():
@@ -124,6 +153,15 @@ class Kit(FlowFabric):
     async def settle(self) -> None:
         """Return when the workers have nothing to do, or wait for something that is not ours."""
         await self.start_workers()
+        await self._quiet()
+        while await self.has_unclaimed():
+            await self._quiet()
+
+    async def has_unclaimed(self) -> bool:
+        """Whether there is work of which a worker will hear later. In memory it hears at once."""
+        return False
+
+    async def _quiet(self) -> None:
         loop = asyncio.get_running_loop()
         waited, quiet, seen = 0.0, 0, -1
         while quiet < _TURNS or (self._is_busy and waited < _SETTLE_TIMEOUT_S):
@@ -230,21 +268,22 @@ class Kit(FlowFabric):
         assert found == expected, f"{budget}: {found} was spent, expected {expected}"
 
 
-class _Noting:
-    """Notes what is recorded a second time: it was done again."""
+class _Observed:
+    """Shows what is recorded to whoever observes."""
 
-    def __init__(self, inner: Any, repeated: list[str]) -> None:
+    def __init__(self, inner: Any, observers: Sequence[Observer]) -> None:
         self._inner = inner
-        self._repeated = repeated
+        self._observers = observers
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     async def append_journal(self, items: Sequence[NewEntry]) -> list[Kept | FlowFabricError]:
+        for observer in list(self._observers):
+            observer.before_append(items)
         answers: list[Kept | FlowFabricError] = await self._inner.append_journal(items)
-        for new, answer in zip(items, answers, strict=True):
-            if isinstance(answer, Kept) and not answer.stored:
-                self._repeated.append(f"{new.entry.name} (use {new.entry.seq})")
+        for observer in list(self._observers):
+            observer.after_append(items, answers)
         return answers
 
 
@@ -276,23 +315,33 @@ async def open_kit(
     `resources` and `capabilities` are those of the workers."""
     kit = Kit(app, resources=resources, capabilities=capabilities)
     clock = clock or VirtualClock()
-    settings = Settings(store=parse_store_url("memory://"))
-    engine = await open_engine(settings, clock)
-    connection = connection_on(engine)
+    engine = await open_engine(Settings(store=parse_store_url("memory://")), clock)
+    try:
+        async with opened(kit, engine, clock, connection_on(engine)):
+            with nullcontext() if app is None else app.replaced_by(kit):
+                yield kit
+                await kit.stop_workers()
+    finally:
+        await close_engine(engine)
 
-    async def connect() -> Any:
+
+@asynccontextmanager
+async def opened(
+    kit: Kit, engine: Engine, clock: VirtualClock, connection: Connection
+) -> AsyncIterator[None]:
+    """The kit works on an engine that has this clock and that the caller closes."""
+
+    async def connect() -> Connection:
         return connection
 
     kit._connect = connect
     kit.clock, kit.engine = clock, engine
     clock.drive(engine, kit.settle)
     try:
-        with nullcontext() if app is None else app.replaced_by(kit):
-            yield kit
-            await kit.stop_workers()
+        yield
+        await kit.stop_workers()
         assert await engine.deps.store.backend.verify() == []
     finally:
         await kit.stop_workers()
         await kit.close()
         clock.leave(engine)
-        await close_engine(engine)

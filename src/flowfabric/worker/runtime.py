@@ -317,6 +317,7 @@ class Worker:
             session = Session(
                 claim, self._calls, self.options.monotonic, self._renewals.renew, self._step_threads
             )
+            session.on_step = self.options.on_step
             attempt = ClaimedAttempt(claim, session)
             self._attempts[claim.lease_id] = attempt
             self._spans.claimed(attempt)

@@ -91,8 +91,13 @@ class JournalKey(msgspec.Struct, frozen=True):
         return f"{self.name} (use {self.seq})"
 
 
+OnStep = Callable[[Claim, JournalKey, tuple[Any, ...]], object]
+
+
 class Session:
     """What all parts of a context share."""
+
+    on_step: OnStep | None = None
 
     def __init__(
         self,

@@ -94,6 +94,8 @@ async def run_step(
 
         async def perform() -> Recorded:
             run.frames = counting()
+            if session.on_step is not None:
+                session.on_step(session.claim, key, args)
             with step_span(session, key.name, key.seq):
                 value = await _tried(fn, args, policy, call, run)
             # The output of a step must be stored before the step counts as done.

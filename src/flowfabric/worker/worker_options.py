@@ -15,6 +15,7 @@ from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
 from flowfabric.errors import ConfigError, InvalidInput
 from flowfabric.operations.workers import ClaimOrder, Registration
 from flowfabric.worker.handlers import Middleware
+from flowfabric.worker.session import OnStep
 
 _LONGEST_TTL_MS: Final = 600_000
 
@@ -36,6 +37,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[Any, ...] = ()
     # The clock, in seconds, that measures how long ago something was claimed.
     monotonic: Callable[[], float] = time.monotonic
+    # Called when a step is about to run its function, which gets these arguments.
+    on_step: OnStep | None = None
 
 
 def checked(options: WorkerOptions) -> WorkerOptions:
