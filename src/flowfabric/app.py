@@ -85,11 +85,14 @@ def _postgres(settings: Settings, clock: Clock | None = None) -> "PostgresOpenin
     except ModuleNotFoundError as fault:
         raise _without(fault) from None
     store = settings.store
+    is_pooled = chosen(store, "pooler", "session", "transaction") == "transaction"
+    # To listen needs a session.
+    notify = chosen(store, "notify", *(("off",) if is_pooled else ("on", "off")))
     return Opening(
         target=Target(
             libpq_parameters(store),
             schema=schema_of(store),
-            is_pooled=chosen(store, "pooler", "session", "transaction") == "transaction",
+            is_pooled=is_pooled,
             connect_s=number(store, "connect_timeout_ms", 3_000, 100, 60_000) / 1_000,
             statement_ms=number(store, "request_timeout_ms", 5_000, 1_000, 10_000),
         ),
@@ -97,7 +100,7 @@ def _postgres(settings: Settings, clock: Clock | None = None) -> "PostgresOpenin
         searchable=settings.searchable_tags,
         pool_size=number(store, "pool_size", settings.postgres_pool_size, 2, MOST_POOLED),
         migrates=settings.auto_migrate,
-        notifies=chosen(store, "notify", "on", "off") == "on",
+        notifies=notify == "on",
     )
 
 

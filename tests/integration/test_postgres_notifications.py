@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 from flowfabric.app import open_engine
 from flowfabric.engine import Engine
@@ -80,8 +81,11 @@ async def test_a_transaction_is_told_once_with_all_its_topics(tmp_path: Path) ->
             assert await subscription.wait(10)
 
 
-async def test_without_notifications_nobody_listens_and_nobody_is_told(tmp_path: Path) -> None:
-    url = f"{url_of('postgres', tmp_path)}?notify=off"
+@pytest.mark.parametrize("option", ["notify=off", "pooler=transaction"])
+async def test_without_notifications_nobody_listens_and_nobody_is_told(
+    option: str, tmp_path: Path
+) -> None:
+    url = f"{url_of('postgres', tmp_path)}?{option}"
     async with observed(url, 2) as ((one, other), observer):
         with closing(other.deps.store.backend.notifier().subscribe(LANE)):
             await submit_together(one)

@@ -90,7 +90,10 @@ def test_an_unknown_option_is_refused(option: str) -> None:
         parse_store_url(f"postgresql://me@host/db?{option}")
 
 
-@pytest.mark.parametrize("option", ["notify=maybe", "pooler=statement", "schema=Upper-Case"])
+@pytest.mark.parametrize(
+    "option",
+    ["notify=maybe", "pooler=statement", "schema=Upper-Case", "pooler=transaction&notify=on"],
+)
 def test_an_option_has_known_values(option: str) -> None:
     settings = Settings(store=parse_store_url(f"postgresql://me@host/db?{option}"))
     with pytest.raises(InvalidInput, match="expected"):

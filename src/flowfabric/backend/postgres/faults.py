@@ -123,7 +123,7 @@ def _of_state(fault: StatementFailed, where: str) -> FlowFabricError:
     if state in _MISSING:
         return OtherFault(f"{text}; the schema does not fit this release: run flowfabric migrate")
     if state in _SHARED:
-        advice = "add pooler=transaction&notify=off to the URL"
+        advice = "add pooler=transaction to the URL"
         return OtherFault(f"{text}; a pooler of transactions stands between: {advice}")
     if state.startswith("28") or state == "42501":
         return AuthFault(text)

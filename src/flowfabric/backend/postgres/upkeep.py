@@ -70,7 +70,7 @@ def examined(opening: Opening) -> list[tuple[str, str]]:
             if value == "off":
                 found.append((f"postgres: {name} is off", advice))
         if connection.is_through_pooler and not opening.target.is_pooled:
-            advice = "if it pools transactions, add pooler=transaction&notify=off to the URL"
+            advice = "if it pools transactions, add pooler=transaction to the URL"
             found.append(("postgres: a pooler stands between", advice))
         schema = opening.target.schema
         long, ((used, most),), dead = connection.run(

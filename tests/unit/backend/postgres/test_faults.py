@@ -105,7 +105,7 @@ def test_a_connection_lost_in_a_commit_may_have_committed(fault: ConnectionLost)
     ("fault", "said"),
     [
         (failed("42P01"), "run flowfabric migrate"),
-        (failed("26000"), "add pooler=transaction&notify=off to the URL"),
+        (failed("26000"), "add pooler=transaction to the URL"),
         (refused("password authentication failed"), "check user and password"),
         (failed("53100"), "no room on postgres db:5432/app"),
     ],
