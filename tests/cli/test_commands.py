@@ -161,6 +161,11 @@ def test_cancel_and_replay(shell: Shell, submitted: Submit) -> None:
     assert "cancelled" in shell.ok("cancel", one, "--reason", "enough")
     assert "waiting" in shell.ok("replay", one)
     shell.ok("cancel", one)
+    assert "waiting" in shell.ok("continue", one)
+    shell.ok("cancel", one)
+    refused = shell.run("continue", one, "--until", "pay")
+    assert refused.exit_code != 0
+    assert "no step 'pay' is recorded" in refused.output
 
 
 def test_a_declared_operation_is_a_command(shell: Shell, submitted: Submit) -> None:

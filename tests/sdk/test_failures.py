@@ -406,7 +406,7 @@ async def test_another_call_at_the_place_of_a_failure_is_told(fabric: FlowFabric
     async def fails(n: int) -> None:
         raise ValueError(str(n))
 
-    @fabric.task(lane="other")
+    @fabric.task(lane="other", on_nondeterminism="fail")
     async def work(ctx: Context) -> None:
         entered.append(1)
         try:

@@ -237,8 +237,23 @@ def cancel(
 def replay(
     execution_id: Execution, reason: Reason = "", url: Url = DEFAULT_URL, json: Json = False
 ) -> None:
-    """Run an execution again that has ended."""
+    """Run an execution again from the beginning that has ended or is parked."""
     done = ask(url, lambda admin: admin.replay(execution_id, reason, "cli"))
+    show.as_json(done) if json else show.line(show.state(done.public_state))
+
+
+@app.command("continue")
+def continue_execution(
+    execution_id: Execution,
+    until: Annotated[
+        str, typer.Option(help="Keep only what came before this step: name, or name#3.")
+    ] = "",
+    reason: Reason = "",
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+) -> None:
+    """Run an execution again that has ended or is parked, with the steps it has recorded."""
+    done = ask(url, lambda admin: admin.replay(execution_id, reason, "cli", "keep", until))
     show.as_json(done) if json else show.line(show.state(done.public_state))
 
 

@@ -163,8 +163,8 @@ def _write_rest(rows: Rows, plan: Plan) -> None:
         rows.put_blobs(plan.target, plan.blobs)
     if plan.documents:
         rows.put_documents(plan.target, plan.documents)
-    if plan.drop_journal:
-        rows.drop_journal(plan.target)
+    if plan.drop_journal_from:
+        rows.drop_journal(plan.target, plan.drop_journal_from)
     if plan.steps:
         rows.add_steps(plan.target, plan.steps)
     if plan.graph is not None:

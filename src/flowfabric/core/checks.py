@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from flowfabric import errors
 from flowfabric.core.capabilities import check_bounds, missing
+from flowfabric.core.events import NONDETERMINISM
 from flowfabric.core.facets import facets
 from flowfabric.core.flow_checks import flow_cancelled
 from flowfabric.core.graph import Flow
@@ -103,9 +104,10 @@ def check_priority(record: Record) -> None:
 
 def check_replay(record: Record, parent: Record | None = None) -> None:
     """A parent that is live may have seen how its child ended."""
-    if record.state not in FINAL:
+    is_parked = (record.state, record.reason) == ("suspended", NONDETERMINISM)
+    if record.state not in FINAL and not is_parked:
         raise errors.ExecutionNotTerminal(f"{record.execution_id} is {record.state}")
-    if parent is not None and parent.state not in FINAL:
+    if parent is not None and parent.state not in FINAL and not is_parked:
         raise errors.ExecutionNotEligible(
             f"{record.execution_id} is a child of {parent.execution_id}, which is {parent.state}"
             " and may have seen its end: replay the parent once it has ended"

@@ -134,7 +134,8 @@ class Plan(Redacted, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     attempt: EndAttempt | PauseAttempt | None = None
     blobs: Mapping[Blob, bytes | None] = msgspec.field(default_factory=dict)
     documents: Mapping[str, bytes | None] = msgspec.field(default_factory=dict)
-    drop_journal: bool = False
+    # The number of the first entry that is dropped: 1 drops all, 0 none.
+    drop_journal_from: int = 0
     # Steps that join the journal; one that is there already stays as it is.
     steps: tuple[JournalEntry, ...] = ()
     close_stream: str = ""

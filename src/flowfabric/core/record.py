@@ -100,8 +100,10 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     retry_count: int = 0
     reclaim_count: int = 0
     replay_count: int = 0
-    # How often its steps were dropped: names of what it makes derive from this.
+    # How often its steps were dropped, all or some: names of what it makes derive from this.
     round: int = 0
+    # The first round whose children the journal may still name.
+    kept_round: int = 0
     signal_count: int = 0
     # the current or last attempt; `attempt` holds it while it is open
     attempt_index: int = 0
@@ -140,6 +142,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     result_encoding: str = ""
     failure_reason: str = ""
     failure_category: str = ""
+    # The recorded failure that ended it, as `name#use`.
+    failure_step: str = ""
     cancellation_reason: str = ""
     cancelled_by: str = ""
     retry_reason: str = ""

@@ -128,7 +128,7 @@ MOVES: Final[dict[str, frozenset[tuple[str, str]]]] = {
     "recheck": _stays("blocked"),
     "release": _to(frozenset({"blocked"}), "waiting", "delayed") | _to(_SUSPENDED, "waiting"),
     "priority": _stays("waiting", "delayed", "blocked"),
-    "replay": _to(FINAL, "waiting", "blocked"),
+    "replay": _to(FINAL, "waiting", "blocked") | _to(_SUSPENDED, "waiting"),
     "grant": _stays("waiting", "lost"),
     "ungrant": _stays("waiting", "lost"),
     "signal": _stays(*LIVE) | _to(_SUSPENDED, "waiting", "delayed"),

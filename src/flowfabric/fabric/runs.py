@@ -21,6 +21,7 @@ from flowfabric.errors import (
 )
 from flowfabric.fabric.submitter import Submitter, every, new_signal
 from flowfabric.operations.execution_queries import Attempt, Ended, ExecutionInfo, Explanation
+from flowfabric.operations.executions import Steps
 from flowfabric.operations.signals import Approval, Delivered, Mail
 from flowfabric.operations.streams import FramePage, StoredFrame, Tail, Visibility
 from flowfabric.worker import codecs
@@ -228,9 +229,12 @@ class Run(Generic[R]):
     async def cancel(self, reason: str = "") -> None:
         await (await self._port()).cancel(self.id, reason)
 
-    async def replay(self, reason: str = "") -> None:
-        """Run it again from the beginning; only what has ended can be replayed."""
-        await (await self._port()).replay(self.id, reason)
+    async def replay(
+        self, reason: str = "", *, steps: Steps = "drop", steps_until: str = ""
+    ) -> None:
+        """Run it again, once it has ended or is parked: from the beginning, with every step it has
+        recorded (`steps="keep"`), or with those before a step (`steps_until="pay"`, `"pay#3"`)."""
+        await (await self._port()).replay(self.id, reason, "", steps, steps_until)
 
     async def set_tags(self, tags: Mapping[str, str]) -> None:
         await (await self._port()).set_execution_tags(self.id, tags)

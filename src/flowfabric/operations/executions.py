@@ -1,7 +1,7 @@
 """Executions: submit, cancel, hold, replay and other acts on one."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
 
@@ -33,6 +33,8 @@ else:
         msgspec.Raw,
         msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/ExecutionPolicy"}),
     ]
+
+Steps = Literal["drop", "keep"]
 
 _REFUSALS: Final = (
     errors.LaneNotAccepting,
@@ -263,13 +265,21 @@ class Executions:
         errors.ExecutionNotTerminal,
         errors.MaxReplaysExhausted,
         errors.FlowAlreadyTerminal,
+        errors.InvalidInput,
         repeat=False,
         audit="execution_replayed",
     )
     async def replay(
-        self, execution_id: ExecutionId, reason: str = "", requested_by: str = ""
+        self,
+        execution_id: ExecutionId,
+        reason: str = "",
+        requested_by: str = "",
+        steps: Steps = "drop",
+        steps_until: str = "",
     ) -> Replayed:
-        """Run a finished execution again."""
+        """Run an execution again that has ended or is parked: from the beginning, with all steps
+        it has recorded (`keep`), or with those that came before a step (`name`, or `name#3` for
+        its third use)."""
 
     @operation(
         "PUT /v1/executions/{execution_id}/tags",

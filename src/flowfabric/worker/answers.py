@@ -139,7 +139,8 @@ def final_if_recorded(failure: workers.Fail, kept: KeptFailure | None) -> worker
     if kept is None:
         return failure
     why = f"the handler went on with {kept.went_on!r}" if kept.went_on else "in an earlier turn"
-    return failed(f"{failure.reason} (recorded: {why})", failure.category, False)
+    final = failed(f"{failure.reason} (recorded: {why})", failure.category, False)
+    return msgspec.structs.replace(final, step=kept.step)
 
 
 def failed(reason: str, category: str, retryable: bool | None = None) -> workers.Fail:

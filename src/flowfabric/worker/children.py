@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, c
 import msgspec
 
 from flowfabric.core.due import DEADLINE
+from flowfabric.core.journal import CHILD
 from flowfabric.core.policy import decode_policy
 from flowfabric.errors import (
     CallTimeout,
@@ -176,7 +177,7 @@ class Children:
             )
             return await session.call(lambda: session.calls.submit_child(claim, child))
 
-        name = f"ff.child {asked.kind}"
+        name = CHILD + asked.kind
         found = await journaled(session, name, asked.kind, (content,), create)
         return Child(self, value_of(found, str), call, terms, is_new=is_new)
 

@@ -9,12 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.core.journal import JournalEntry
+from flowfabric.core.journal import FAILED, JournalEntry
 from flowfabric.errors import FlowFabricError, NonRetryable, StepFailed
 from flowfabric.worker import codecs
 
-# The failure of a step is recorded beside its value, under a name of its own.
-FAILED: Final = "ff.failed "
 _CONTENT_BYTES: Final = 16 * 1024
 _MESSAGE_BYTES: Final = 4 * 1024
 _TRACE_BYTES: Final = 16 * 1024
@@ -55,10 +53,12 @@ class RecordedTraceback(Exception):
 class KeptFailure:
     """A failure that the handler may catch. It counts once the handler goes on with something."""
 
-    __slots__ = ("entry", "fault", "went_on")
+    __slots__ = ("entry", "fault", "step", "went_on")
 
-    def __init__(self, fault: BaseException, entry: JournalEntry | None = None) -> None:
+    def __init__(self, fault: BaseException, step: str, entry: JournalEntry | None = None) -> None:
         self.fault = fault
+        # As `name#use`.
+        self.step = step
         # None when an earlier entry of the handler recorded it.
         self.entry = entry
         # The name of the first effect behind it.
@@ -78,15 +78,15 @@ class Failures:
         fault = rebuilt(record)
         entry = JournalEntry(FAILED + name, seq, digest, _write(record))
         self._unsaved.append(entry)
-        self._kept.append(KeptFailure(fault, entry))
+        self._kept.append(KeptFailure(fault, f"{name}#{seq}", entry))
         return fault
 
-    def met(self, record: FailureRecord) -> BaseException:
+    def met(self, record: FailureRecord, step: str) -> BaseException:
         """The exception of a recorded failure, to be raised again."""
         fault = rebuilt(record)
         if record.traceback:
             fault.__cause__ = RecordedTraceback(record.traceback)
-        self._kept.append(KeptFailure(fault))
+        self._kept.append(KeptFailure(fault, step))
         return fault
 
     def go_on(self, name: str) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from flowfabric.core.backoff import Backoff
 from flowfabric.core.events import NONDETERMINISM
-from flowfabric.core.journal import JournalEntry
+from flowfabric.core.journal import FAILED, JournalEntry
 from flowfabric.core.policy import ExecutionPolicy, read_policy
 from flowfabric.errors import (
     ConfigError,
@@ -31,7 +31,7 @@ from flowfabric.operations.attempts import Appended, Kept, NewEntry, NewFrame, O
 from flowfabric.operations.workers import MOST_STEPS, Claim, Delay, Fail, Park, WaitChildren
 from flowfabric.telemetry.traces import Traces
 from flowfabric.worker.calls import WorkerCalls, all_of, fence_of, only
-from flowfabric.worker.failures import FAILED, Failures, KeptFailure, read_failure
+from flowfabric.worker.failures import Failures, KeptFailure, read_failure
 from flowfabric.worker.output import FrameSender, is_in_step
 from flowfabric.worker.progress import ProgressSender, ProgressUpdate
 
@@ -272,6 +272,9 @@ class Session:
         self.output.skip(found.frames)
         return found
 
+    def has_recorded(self, key: JournalKey) -> bool:
+        return (key.name, key.seq) in self._recorded
+
     def raise_recorded(self, key: JournalKey, digest: str, call: str) -> None:
         """Raise the failure that was recorded under the key, if one was."""
         entry = self._recorded.get((FAILED + key.name, key.seq))
@@ -280,7 +283,7 @@ class Session:
             self._require_same_call(key, entry, digest, found.call, call)
             self._unasked.discard((entry.name, entry.seq))
             self.output.skip(found.frames)
-            raise self.step_failures.met(found)
+            raise self.step_failures.met(found, f"{key.name}#{key.seq}")
 
     def _require_same_call(
         self, key: JournalKey, entry: JournalEntry, digest: str, before: str, now: str
@@ -314,6 +317,8 @@ class Session:
     def note(self, key: JournalKey, digest: str, outcome: Recorded) -> None:
         """Record an outcome with the next append, or before a pause: asked again until then, it
         would be the same."""
+        if self.has_recorded(key):
+            return
         entry = JournalEntry(key.name, key.seq, digest, _write(outcome))
         self._recorded[key.name, key.seq] = entry
         self._notes.append(entry)

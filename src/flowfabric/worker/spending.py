@@ -48,7 +48,8 @@ class Spending:
     ) -> "Reservation":
         key = self._session.next_key("ff.reserve")
         new = NewReservation(
-            reservation_id=self._dedup_key(key),
+            # A replay asks anew for what the run before it has given back.
+            reservation_id=f"{self._dedup_key(key)}/{self._session.claim.replay_count}",
             dimensions=_checked(amounts),
             ttl_ms=milliseconds(ttl, "ttl"),
             execution_id=self._session.claim.execution_id,
@@ -79,17 +80,25 @@ class Reservation:
         self._budget_id = budget_id
         self._new = new
         self._key = key
+        self._commit_name = f"ff.commit {key.seq}"
         self._committed: Usage | None = None
 
     async def __aenter__(self) -> "Reservation":
         session, key = self._session, self._key
         text, digest = describe("reserve", (self._budget_id,))
-        if session.recorded(key, digest, text) is None:
+        if session.recorded(key, digest, text) is None or self._is_replayed():
             await session.begin_effect()
             with kept_failures(session, key, digest, text):
                 _judged(await session.call(lambda: self._calls.reserve(self._budget_id, self._new)))
             session.note(key, digest, recorded(text, True))
         return self
+
+    def _is_replayed(self) -> bool:
+        """Whether it was granted to an attempt that has given it back, and the execution goes on
+        with what it recorded."""
+        session = self._session
+        is_committed = session.has_recorded(JournalKey(self._commit_name, 1))
+        return session.claim.attempt_type == "replay" and not is_committed
 
     async def commit(self, **amounts: int) -> Usage:
         """Count what was really spent; what was set aside beyond it is free again. More than was
@@ -103,8 +112,7 @@ class Reservation:
                 return msgspec.Raw(encode(_judged(used)))
 
             # Reservations of the same handler may be committed in any order.
-            place = f"ff.commit {self._key.seq}"
-            found = await journaled(session, place, "commit", (self._budget_id,), count)
+            found = await journaled(session, self._commit_name, "commit", (self._budget_id,), count)
             self._committed = _usage_in(found)
         return self._committed
 

@@ -21,20 +21,18 @@ from flowfabric.core.rules.attempts import (
 )
 from flowfabric.core.rules.operators import (
     Block,
-    Reopening,
-    ReplayRequest,
     block,
     cancel,
     change_priority,
     exhaust,
     grant,
     note,
-    replay,
     revoke,
     set_tags,
     unblock,
     ungrant,
 )
+from flowfabric.core.rules.replay import Reopening, ReplayRequest, Scene, replay
 from tests.unit.core.records import EXECUTION, FENCE, NOW
 
 _LIVE: Final = "waiting delayed blocked active lost suspended"
@@ -102,10 +100,12 @@ RULES: Final[dict[str, Rule]] = {
     "ungrant": Rule(ungrant, "waiting lost", decided=True),
     "exhaust": Rule(exhaust, "lost"),
     "replay": Rule(
-        lambda r: replay(r, ReplayRequest("again", "ada"), None, NOW), _FINAL, decided=True
+        lambda r: replay(r, ReplayRequest("again", "ada"), Scene(NOW)),
+        f"suspended {_FINAL}",
+        decided=True,
     ),
     "replay a skipped member": Rule(
-        lambda r: replay(r, ReplayRequest(), _REOPENED, NOW), _FINAL, decided=True
+        lambda r: replay(r, ReplayRequest(), Scene(NOW, reopened=_REOPENED)), _FINAL, decided=True
     ),
     "tag": Rule(lambda r: set_tags(r, {"app.team": "red"}), f"{_LIVE} {_FINAL}"),
     "note": Rule(lambda r: note(EXECUTION, "last_capability_mismatch_at"), f"{_LIVE} {_FINAL}"),

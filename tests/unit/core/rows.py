@@ -96,7 +96,7 @@ class FakeRows:
             else:
                 self.documents[execution_id, name] = body
 
-    def drop_journal(self, execution_id: str) -> None:
+    def drop_journal(self, execution_id: str, first: int) -> None:
         self.dropped_journals.append(execution_id)
 
     def add_steps(self, execution_id: str, steps: Sequence[JournalEntry]) -> None:

@@ -121,8 +121,8 @@ def test_only_runnable_work_has_a_place_in_a_queue(situation: Situation) -> None
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=str)
-def test_only_ended_work_is_replayed_and_only_so_often(situation: Situation) -> None:
-    ended = situation.state in FINAL
+def test_only_ended_and_parked_work_is_replayed_and_only_so_often(situation: Situation) -> None:
+    ended = situation.state in FINAL or situation.reason == "nondeterminism"
     for policy, limit in (("", 10), ('{"max_replay_count":2}', 2), ('{"max_replay_count":0}', 0)):
         for count in (0, 1, 2, 9, 10):
             record = record_in(situation, policy=policy, replay_count=count)

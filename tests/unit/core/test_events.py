@@ -14,7 +14,8 @@ from flowfabric.core.members import release_plan, skip_plan
 from flowfabric.core.plan import Event, Fence, Plan, Timer
 from flowfabric.core.record import NO_ATTEMPT, Attempt, Record
 from flowfabric.core.rules.attempts import Failure, complete, delay, fail, park
-from flowfabric.core.rules.operators import ReplayRequest, cancel, exhaust, replay, revoke
+from flowfabric.core.rules.operators import cancel, exhaust, revoke
+from flowfabric.core.rules.replay import ReplayRequest, Scene, replay
 from flowfabric.core.states import CLAIMABLE, FINAL, HELD
 from flowfabric.core.transition import Transition, transition
 from tests.unit.core.plans import RETRYING
@@ -83,7 +84,7 @@ LIVE: Final[dict[str, Move]] = {
 
 
 def again(life: Life) -> None:
-    life.do(replay(life.record, ReplayRequest(), None, life.now))
+    life.do(replay(life.record, ReplayRequest(), Scene(life.now)))
 
 
 def moves(life: Life) -> dict[str, Move]:

@@ -7,7 +7,7 @@ import pytest
 from flowfabric.core.graph import GraphEdit, Group
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import NO_ATTEMPT, Record
-from flowfabric.core.rules.operators import Reopening, ReplayRequest, replay
+from flowfabric.core.rules.replay import Dropped, Reopening, ReplayRequest, Scene, replay
 from flowfabric.core.transition import transition
 from tests.unit.core.records import FINAL_SITUATIONS, NOW, Situation, record_in
 
@@ -25,7 +25,7 @@ OUTCOME: dict[str, Any] = {
 
 
 def replayed(record: Record, reopened: Reopening | None = None) -> tuple[Plan, Record]:
-    plan = replay(record, ASKED, reopened, NOW)
+    plan = replay(record, ASKED, Scene(NOW, reopened=reopened))
     return plan, transition(record, plan, NOW).after
 
 
@@ -38,7 +38,7 @@ def test_a_replayed_record_waits_as_if_nothing_had_come_of_it(situation: Situati
     assert [getattr(after, name) for name in OUTCOME] == ["", "", "", "", "", 0, 0]
     assert (after.replay_count, after.previous_attempt) == (2, 2)
     assert (after.replay_reason, after.replay_requested_by) == ("once more", "ada")
-    assert (plan.blobs, plan.drop_journal) == ({"result": None}, True)
+    assert (plan.blobs, plan.drop_journal_from) == ({"result": None}, 1)
     for name in ("created_at", "started_at", "attempt_count", "lease_epoch", "rank"):
         assert getattr(after, name) == getattr(record, name)
 
@@ -77,3 +77,34 @@ def test_the_log_tells_of_a_replay_to_operators_and_in_the_history(
         "branch": branch,
         "groups_reset": groups,
     }
+
+
+@pytest.mark.parametrize(
+    ("dropped", "rounds", "mail"),
+    [
+        (Dropped(), (4, 4), 0),
+        (Dropped(0, mailbox=False), (3, 1), 2),
+        (Dropped(5, mailbox=False), (4, 1), 2),
+        (Dropped(1, mailbox=False), (4, 4), 2),
+    ],
+    ids=["all", "nothing", "some", "every step"],
+)
+def test_what_is_done_anew_has_a_round_of_its_own(
+    dropped: Dropped, rounds: tuple[int, int], mail: int
+) -> None:
+    record = record_in("failed", round=3, kept_round=1, mail_count=2, failure_step="pay#1")
+    plan = replay(record, ASKED, Scene(NOW, dropped))
+    after = transition(record, plan, NOW).after
+    assert (after.round, after.kept_round) == rounds
+    assert (after.mail_count, after.failure_step) == (mail, "")
+    assert plan.drop_journal_from == dropped.first
+
+
+def test_the_attempt_of_a_parked_execution_ends() -> None:
+    record = record_in(Situation("suspended", "nondeterminism", "resume"))
+    plan = replay(record, ASKED, Scene(NOW, Dropped(0, mailbox=False)))
+    done = transition(record, plan, NOW)
+    assert (done.after.state, done.after.next, done.after.attempt) == ("waiting", "replay", None)
+    assert done.ended is not None
+    assert (done.ended.state, done.ended.failure_category) == ("ended_failure", "nondeterminism")
+    assert (done.ended.closed_at, done.ended.closed_reason) == (NOW, "attempt_failure")

@@ -11,7 +11,8 @@ from flowfabric.core.apply import apply
 from flowfabric.core.graph import FINISHED, Edge, Group, OnSatisfied, reopen
 from flowfabric.core.plan import Applied
 from flowfabric.core.rules.attempts import Children, park
-from flowfabric.core.rules.operators import Reopening, ReplayRequest, cancel, replay, set_tags
+from flowfabric.core.rules.operators import cancel, set_tags
+from flowfabric.core.rules.replay import Reopening, ReplayRequest, Scene, replay
 from flowfabric.core.transition import Transition
 from tests.unit.core.graphs import FLOW, Graph, Inbound, Outcome, edge_id, member
 from tests.unit.core.records import NOW, changed
@@ -363,7 +364,9 @@ def _replay(graph: Graph, number: int) -> str:
     if record.state == "skipped" and group is not None:
         incoming = graph.rows.incoming(record.execution_id, "", 100)
         reopened = Reopening(reopen(group, incoming, {}), 1)
-    answer = apply(graph.rows, replay(record, ReplayRequest(), reopened, graph.rows.now))
+    answer = apply(
+        graph.rows, replay(record, ReplayRequest(), Scene(graph.rows.now, reopened=reopened))
+    )
     assert isinstance(answer, Applied)
     return answer.brief.state
 

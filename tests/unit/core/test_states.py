@@ -46,7 +46,7 @@ TABLE = {
     "recheck": [("blocked", "same")],
     "release": [("blocked", "waiting delayed"), ("suspended", "waiting")],
     "priority": [("waiting delayed blocked", "same")],
-    "replay": [(_FINAL, "waiting blocked")],
+    "replay": [(_FINAL, "waiting blocked"), ("suspended", "waiting")],
     "grant": [("waiting lost", "same")],
     "ungrant": [("waiting lost", "same")],
     "signal": [(_LIVE, "same"), ("suspended", "waiting delayed")],

@@ -47,6 +47,8 @@ V = TypeVar("V")
 T = TypeVar("T")
 _ABSENT: Final = object()
 _PAGE: Final = 1_000
+# Entries of a journal may be large.
+_ENTRIES_A_READ: Final = 16
 # Fewer rows are loaded faster one by one.
 _WORTH_FETCHING: Final = 4
 
@@ -299,8 +301,15 @@ class Transaction:
             first_at = found.first_at if found else self.now
             self.put(DOCUMENTS, key, Document(body, first_at, self.now))
 
-    def drop_journal(self, execution_id: str) -> None:
-        self.drop_range(JOURNAL, execution_id)
+    def drop_journal(self, execution_id: str, first: int) -> None:
+        if first == 1:
+            self.drop_range(JOURNAL, execution_id)
+            return
+        after = first - 1
+        while rows := self.tables.journal_rows(execution_id, after, _ENTRIES_A_READ):
+            for row in rows:
+                self.put(JOURNAL, (execution_id, row.entry.name, row.entry.seq), None)
+            after = rows[-1].number
 
     def add_steps(self, execution_id: str, steps: Sequence[JournalEntry]) -> None:
         """They are counted in the tables: a batch flushes what was journaled before it."""

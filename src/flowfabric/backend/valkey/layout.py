@@ -123,7 +123,7 @@ PLAN: Final = (
     "grant_id",
     "uncancelled",
     "documents",
-    "drop_journal",
+    "drop_journal_from",
     "steps",
     "want",
     "unsettled",

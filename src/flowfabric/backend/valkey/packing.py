@@ -304,7 +304,7 @@ def _shape(plan: Plan, args: Args, searchable: frozenset[str]) -> list[Any]:
             guard.grant_id or False,
             guard.uncancelled,
             _documents(plan.documents, args),
-            plan.drop_journal,
+            plan.drop_journal_from,
             _steps(plan.steps, args),
             plan.want == "record",
             not plan.settle,
@@ -324,7 +324,7 @@ def _has_rare(plan: Plan) -> bool:
         or plan.want != "brief"
         or not plan.settle
         or plan.graph is not None
-        or plan.drop_journal
+        or plan.drop_journal_from
         or plan.steps
         or guard.suspension_id
         or guard.grant_id

@@ -70,6 +70,8 @@ class Failure(msgspec.Struct, frozen=True):
     reason: str
     category: str
     retryable: bool | None = None
+    # The recorded failure that a retry could only meet again, as `name#use`.
+    step: str = ""
 
 
 def fail(record: Record, fence: Fence, failure: Failure, jitter: float, op: str) -> Plan:
@@ -83,6 +85,7 @@ def fail(record: Record, fence: Fence, failure: Failure, jitter: float, op: str)
 
 
 def _fail_for_good(record: Record, guard: Guard, failure: Failure, op: str) -> Plan:
+    met_again = {"failure_step": failure.step} if failure.step else {}
     return Plan(
         target=record.execution_id,
         rule="fail",
@@ -92,6 +95,7 @@ def _fail_for_good(record: Record, guard: Guard, failure: Failure, op: str) -> P
             "state": "failed",
             "failure_reason": failure.reason,
             "failure_category": failure.category,
+            **met_again,
         },
         attempt=EndAttempt("ended_failure", failure.reason, failure.category),
         close_stream="attempt_failure",

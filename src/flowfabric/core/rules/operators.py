@@ -1,17 +1,16 @@
 """What operators, limits and the scheduler do to a record from outside."""
 
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from flowfabric.core.checks import PRIVILEGED, check_block
 from flowfabric.core.events import released
-from flowfabric.core.graph import GraphEdit
 from flowfabric.core.lease import GrantTerms, grant_kind
 from flowfabric.core.limits.gates import Admissible
 from flowfabric.core.plan import EndAttempt, Event, Fence, Guard, Plan, Timer
-from flowfabric.core.record import NO_ATTEMPT, UNGRANTED, Record
+from flowfabric.core.record import UNGRANTED, Record
 from flowfabric.core.states import HELD, LIFTED_BY_TIME, LIVE, STATES
 from flowfabric.core.tags import merged_tags
 
@@ -160,84 +159,6 @@ def exhaust(record: Record) -> Plan:
         event=released("max_reclaims_exceeded", "failed"),
         want="record",
     )
-
-
-class ReplayRequest(msgspec.Struct, frozen=True):
-    reason: str = ""
-    requested_by: str = ""
-
-
-class Reopening(msgspec.Struct, frozen=True):
-    """The edges a skipped member waits for again, and how many of them nothing satisfies yet."""
-
-    edit: GraphEdit
-    unmet: int
-
-
-def replay(
-    record: Record,
-    request: ReplayRequest,
-    reopened: Reopening | None,
-    now: int,
-    unread: Collection[str] = (),
-) -> Plan:
-    """Run a finished execution again, with an empty mailbox: `unread` names its documents. A
-    skipped member waits for its reopened edges."""
-    branch = "normal" if reopened is None else "skipped_flow_member"
-    goal: dict[str, Any] = {"state": "waiting", "next": "replay"}
-    if reopened is not None:
-        goal = {
-            "state": "blocked",
-            "reason": "dependencies",
-            "next": "replay",
-            "detail": f"{reopened.unmet} dep(s) unsatisfied after replay",
-        }
-    if record.deadline_at and record.deadline_at <= now:
-        goal["deadline_at"] = 0
-    previous = record.attempt_index if record.attempt_count else NO_ATTEMPT
-    return Plan(
-        target=record.execution_id,
-        rule="replay",
-        guard=Guard(frozenset({record.state}), version=record.version, uncancelled=True),
-        set={
-            **goal,
-            **_FRESH,
-            "replay_count": record.replay_count + 1,
-            "round": record.round + 1,
-            "replay_reason": request.reason,
-            "replay_requested_by": request.requested_by,
-            "previous_attempt": previous,
-        },
-        blobs={"result": None},
-        documents=dict.fromkeys(unread),
-        drop_journal=True,
-        graph=reopened.edit if reopened else None,
-        event=Event(
-            "replay_initiated",
-            ("lease", "operator"),
-            {
-                "replay_count": str(record.replay_count + 1),
-                "replay_type": branch,
-                "branch": branch,
-                "groups_reset": str(len(reopened.edit.groups) if reopened else 0),
-            },
-        ),
-    )
-
-
-_FRESH: Final[Mapping[str, Any]] = {
-    "retry_count": 0,
-    "reclaim_count": 0,
-    "completed_at": 0,
-    "purge_at": 0,
-    "failure_reason": "",
-    "failure_category": "",
-    "cancellation_reason": "",
-    "cancelled_by": "",
-    "result_encoding": "",
-    "mail_count": 0,
-    "mail_bytes": 0,
-}
 
 
 def set_tags(record: Record, tags: Mapping[str, str]) -> Plan:

@@ -33,6 +33,7 @@ from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import Cancelled
 
 _REASON_BYTES: Final = 4096
+_STEP_BYTES: Final = 1200
 # The other sources are the engine's own: what they leave out is done elsewhere.
 _CALLERS_SOURCES: Final = frozenset({"", "worker", "lease_holder", "operator_override"})
 # Sources under other names.
@@ -82,6 +83,7 @@ class Outcomes:
         """The plan that fails an attempt, not applied yet."""
         check_text(failure.reason, "failure_reason", _REASON_BYTES)
         check_text(failure.category, "failure_category", 128)
+        check_text(failure.step, "step", _STEP_BYTES)
         fence = await self._deps.fence_of(proof, may_override=True)
         record = proof.record
         if record is None or record.lease_epoch != fence.lease_epoch:

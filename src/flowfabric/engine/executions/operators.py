@@ -1,6 +1,7 @@
 """What operators do to one execution: hold, release, change priority or tags, resume, replay."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -16,7 +17,8 @@ from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules import operators as rules
 from flowfabric.core.rules import signals
-from flowfabric.core.rules.operators import Reopening, ReplayRequest, clamp_priority
+from flowfabric.core.rules.operators import clamp_priority
+from flowfabric.core.rules.replay import Dropped, Reopening, ReplayRequest, Scene, replay
 from flowfabric.core.states import public_state
 from flowfabric.core.suspensions import Suspension, suspension_in
 from flowfabric.core.tags import check_tag_keys
@@ -24,7 +26,13 @@ from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import integer, stored, whole
 from flowfabric.engine.deciding import decide_with_documents, read_flow
 from flowfabric.engine.deps import Deps
-from flowfabric.errors import ExecutionNotSuspended, InvalidInput
+from flowfabric.engine.executions.kept_steps import Order, kept_of, order_of
+from flowfabric.errors import (
+    ExecutionNotSuspended,
+    ExecutionNotTerminal,
+    InvalidInput,
+    MaxReplaysExhausted,
+)
 from flowfabric.operations import executions as declared
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import (
@@ -128,20 +136,28 @@ class Operators:
         return Resumed(public_state(applied.brief.state, ""))
 
     @implements(declared.Executions.replay)
-    async def replay(self, execution_id: str, reason: str = "", requested_by: str = "") -> Replayed:
-        """Run a finished execution again, as a new attempt. The answer is the public state it is
-        in now: waiting, or waiting for dependencies again."""
+    async def replay(
+        self,
+        execution_id: str,
+        reason: str = "",
+        requested_by: str = "",
+        steps: declared.Steps = "drop",
+        steps_until: str = "",
+    ) -> Replayed:
+        """Run an execution again that has ended or is parked, as a new attempt. The answer is the
+        public state it is in now: waiting, or waiting for dependencies again."""
         parse_execution_id(execution_id, self._deps.counts)
         request = ReplayRequest(
             check_text(reason, "reason", 4096), check_text(requested_by, "requested_by", 1024)
         )
+        order = order_of(steps, check_text(steps_until, "steps_until", 2048))
         async with self._deps.locks.of(execution_id):
-            attempt = partial(self._try_replay, execution_id, request)
+            attempt = partial(self._try_replay, execution_id, request, order)
             applied = await decide("execution", execution_id, attempt, self._deps.chance)
         return Replayed(applied.brief.public_state)
 
     async def _try_replay(
-        self, execution_id: str, request: ReplayRequest
+        self, execution_id: str, request: ReplayRequest, order: Order
     ) -> Applied | WriteConflict:
         seen = await self._deps.seen(execution_id, _WITH_GROUP, (MAILBOX,))
         check_replay(seen.record, await self._parent(seen.record))
@@ -149,10 +165,27 @@ class Operators:
         flow = await read_flow(self._deps, flow_id) if flow_id else None
         if flow is not None and flow.cancelled_at:
             raise flow_cancelled(flow_id)
-        reopening = await self._reopening(seen)
-        plan = rules.replay(seen.record, request, reopening, seen.now, seen.documents)
+        dropped = Dropped(unread=seen.documents)
+        if order.keeps:
+            kept = await kept_of(self._deps, seen.record, order)
+            await self._replay_children(kept.children, request)
+            dropped = Dropped(kept.first_dropped, mailbox=False)
+        scene = Scene(seen.now, dropped, await self._reopening(seen))
+        plan = replay(seen.record, request, scene)
         answer = await self._deps.apply(plan, seen.record)
         return answer if isinstance(answer, Applied) else WRITE_CONFLICT
+
+    async def _replay_children(self, children: Sequence[str], request: ReplayRequest) -> None:
+        """Those that ended with their parent go on first, so that it finds them live. One that
+        cannot is met by the parent as it is."""
+        for start in range(0, len(children), _PAGE):
+            page = children[start : start + _PAGE]
+            for seen in await self._deps.store.backend.read(page, frozenset()):
+                if seen is None or seen.record.cancelled_by != "parent_end":
+                    continue
+                with suppress(ExecutionNotTerminal, MaxReplaysExhausted):
+                    own = seen.record.execution_id
+                    await self.replay(own, request.reason, request.requested_by, "keep")
 
     async def _parent(self, record: Record) -> Record | None:
         found = await self._deps.store.read(record.parent_id) if record.parent_id else None

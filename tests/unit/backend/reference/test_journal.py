@@ -12,7 +12,7 @@ from flowfabric.backend.types import JournalAppend, Journaled
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Refused
 from flowfabric.core.record import Record
-from flowfabric.core.rules.operators import ReplayRequest, replay
+from flowfabric.core.rules.replay import ReplayRequest, Scene, replay
 from flowfabric.errors import Nondeterminism, PayloadTooLarge, ResourceExhausted
 from tests.unit.backend.reference.world import LEASE_MS, World, fence_of
 
@@ -112,7 +112,7 @@ def test_a_replay_begins_an_empty_journal(world: World) -> None:
     held = world.started()
     world.do(start_journal, appending(held, entry(digest="old")))
     done = world.complete(held)
-    world.do(start_apply, replay(done, ReplayRequest(), None, world.clock()))
+    world.do(start_apply, replay(done, ReplayRequest(), Scene(world.clock())))
     (again,) = world.claim()
     world.do(start_journal, appending(again, entry(digest="new")))
     assert read(world, again) == ["1 step/1"]

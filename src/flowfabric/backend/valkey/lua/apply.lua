@@ -92,7 +92,7 @@ local function decide(c, id, plan, row, values, at)
   if before[@flow_id] ~= '' and not plan[@p.unsettled] then ff.preflight(c, ff.tag_of(id), id, before, target) end
   local after, written = ff.perform(c, id, before, plan, blob_fields(c, id, values[at + @own.result_argument], values[at + @own.input_argument]))
   if plan[@p.documents] then put_documents(c, id, plan[@p.documents]) end
-  if plan[@p.drop_journal] then call('DEL', ff.journal(id)) end
+  ff.drop_journal(id, plan[@p.drop_journal_from])
   if plan[@p.steps] then ff.add_steps(c, id, plan[@p.steps]) end
   local more
   after, written, more = ff.settle_plan(c, id, plan, before, after, written)

@@ -16,6 +16,23 @@ function ff.journal_length(id)
   return call('HLEN', ff.journal(id)) / 2
 end
 
+-- Drop the entries from this number on; none if it is false or 0.
+function ff.drop_journal(id, first)
+  if not first or first == 0 then return end
+  local key = ff.journal(id)
+  if first == 1 then return call('DEL', key) end
+  local fields = call('HKEYS', key)
+  for i = 1, #fields do
+    local field = fields[i]
+    local number = tonumber(field)
+    if not number then
+      local known = call('HGET', key, field)
+      number = tonumber(sub(known, 1, find(known, ' ', 1, true) - 1))
+    end
+    if number >= first then call('HDEL', key, field) end
+  end
+end
+
 -- The number and the digest of the entry at an address.
 local function stored(key, address)
   local known = call('HGET', key, address)

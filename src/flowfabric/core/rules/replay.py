@@ -1,0 +1,121 @@
+"""Running an execution again that has ended or is parked: from the beginning, or with what it has
+recorded."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.core.events import NONDETERMINISM
+from flowfabric.core.graph import GraphEdit
+from flowfabric.core.plan import EndAttempt, Event, Guard, Plan
+from flowfabric.core.record import NO_ATTEMPT, Record
+
+
+class ReplayRequest(msgspec.Struct, frozen=True):
+    reason: str = ""
+    requested_by: str = ""
+
+
+class Reopening(msgspec.Struct, frozen=True):
+    """The edges a skipped member waits for again, and how many of them nothing satisfies yet."""
+
+    edit: GraphEdit
+    unmet: int
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """What is lost of what was recorded: the journal from this entry on (1 is all, 0 nothing), and
+    with `mailbox` the unread signals, whose documents are named."""
+
+    first: int = 1
+    mailbox: bool = True
+    unread: Collection[str] = ()
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """What a replay is decided from beside the record."""
+
+    now: int
+    dropped: Dropped = Dropped()
+    reopened: Reopening | None = None
+
+
+def replay(record: Record, request: ReplayRequest, scene: Scene) -> Plan:
+    """A skipped member waits for its reopened edges; the attempt of a parked execution ends."""
+    dropped, reopened = scene.dropped, scene.reopened
+    is_parked = record.state == "suspended"
+    return Plan(
+        target=record.execution_id,
+        rule="replay",
+        guard=Guard(frozenset({record.state}), version=record.version, uncancelled=True),
+        set={
+            **_goal(record, reopened, scene.now),
+            **_FRESH,
+            **(_NO_MAIL if dropped.mailbox else {}),
+            **_rounds(record, dropped),
+            "replay_count": record.replay_count + 1,
+            "replay_reason": request.reason,
+            "replay_requested_by": request.requested_by,
+            "previous_attempt": record.attempt_index if record.attempt_count else NO_ATTEMPT,
+        },
+        attempt=_PARKED if is_parked else None,
+        close_stream="attempt_failure" if is_parked else "",
+        blobs={"result": None},
+        documents=dict.fromkeys(dropped.unread if dropped.mailbox else ()),
+        drop_journal_from=dropped.first,
+        graph=reopened.edit if reopened else None,
+        event=_event(record, reopened),
+    )
+
+
+def _goal(record: Record, reopened: Reopening | None, now: int) -> dict[str, Any]:
+    goal: dict[str, Any] = {"state": "waiting", "next": "replay"}
+    if reopened is not None:
+        goal = {
+            "state": "blocked",
+            "reason": "dependencies",
+            "next": "replay",
+            "detail": f"{reopened.unmet} dep(s) unsatisfied after replay",
+        }
+    if record.deadline_at and record.deadline_at <= now:
+        goal["deadline_at"] = 0
+    return goal
+
+
+def _rounds(record: Record, dropped: Dropped) -> dict[str, int]:
+    """What is done anew needs names of its own; what no entry names any more may be purged."""
+    if not dropped.first:
+        return {}
+    following = record.round + 1
+    rounds = {"round": following}
+    if dropped.first == 1:
+        rounds["kept_round"] = following
+    return rounds
+
+
+def _event(record: Record, reopened: Reopening | None) -> Event:
+    branch = "normal" if reopened is None else "skipped_flow_member"
+    details = {
+        "replay_count": str(record.replay_count + 1),
+        "replay_type": branch,
+        "branch": branch,
+        "groups_reset": str(len(reopened.edit.groups) if reopened else 0),
+    }
+    return Event("replay_initiated", ("lease", "operator"), details)
+
+
+_PARKED: Final = EndAttempt("ended_failure", "parked, then replayed", NONDETERMINISM)
+_NO_MAIL: Final[Mapping[str, Any]] = {"mail_count": 0, "mail_bytes": 0}
+_FRESH: Final[Mapping[str, Any]] = {
+    "retry_count": 0,
+    "reclaim_count": 0,
+    "completed_at": 0,
+    "purge_at": 0,
+    "failure_reason": "",
+    "failure_category": "",
+    "failure_step": "",
+    "cancellation_reason": "",
+    "cancelled_by": "",
+    "result_encoding": "",
+}
