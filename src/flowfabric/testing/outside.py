@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from flowfabric.core.journal import FAILED
 from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.runs import Run
 from flowfabric.operations.attempts import Kept, NewEntry
@@ -15,7 +16,6 @@ from flowfabric.operations.workers import Claim
 from flowfabric.testing.fabric import Kit, Observer
 from flowfabric.worker import codecs
 from flowfabric.worker.codecs import Unencodable
-from flowfabric.worker.failures import FAILED
 from flowfabric.worker.session import JournalKey
 
 R = TypeVar("R")
