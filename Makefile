@@ -14,10 +14,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format attack hostile bench bench-instructions bench-paths bench-peers pages postgres pgbouncer valkey chaos model mutations clean
+.PHONY: help run test check format attack hostile bench bench-instructions bench-paths bench-peers bench-durable pages postgres pgbouncer valkey chaos model mutations clean
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo '  PYTHON=python3.12   the interpreter to build .venv with'
 	@echo '  PARALLEL="-n 3"     how pytest spreads tests; "-n 0" for a debugger'
@@ -65,6 +65,9 @@ bench-paths: $(VENV)/.installed-dev ## Count the instructions of our processes o
 bench-peers: $(VENV)/.installed-dev ## Drain no-op tasks beside other task queues (--store postgres for those on Postgres)
 	@$(BIN)/python -m bench.peers $(ARGS)
 
+bench-durable: $(VENV)/.installed-dev ## Durable programs beside Restate and DBOS (needs npm)
+	@$(BIN)/python -m bench.durable $(ARGS)
+
 postgres: $(VENV)/.installed-dev ## Every test on Postgres, but for chaos
 	FF_TEST_STORES=postgres $(BIN)/pytest $(PARALLEL) \
 		tests/conformance tests/model tests/sdk tests/server tests/cli tests/integration $(ARGS)
@@ -87,8 +90,8 @@ model: $(VENV)/.installed-dev ## Run the model tests with many more examples, on
 mutations: $(VENV)/.installed-dev ## Change what Lua mirrors in Python alone; the golden vectors must notice
 	$(BIN)/python -m tests.golden.mutations $(ARGS)
 
-clean: ## Remove .venv, .venv-peers, caches and build output
-	rm -rf $(VENV) .venv-peers build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ## Remove .venv, .venv-peers, .venv-durable, caches and build output
+	rm -rf $(VENV) .venv-peers .venv-durable build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/pip:

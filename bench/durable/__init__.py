@@ -1,0 +1,1 @@
+"""Durable programs beside other engines: the same workloads, one machine, one sitting."""

@@ -1,0 +1,2 @@
+"""One program for each engine. They run in the environment of their engine, so they share nothing
+but `driving`."""
