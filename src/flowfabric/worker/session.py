@@ -32,6 +32,7 @@ from flowfabric.operations.workers import MOST_STEPS, Claim, Delay, Fail, Park, 
 from flowfabric.telemetry.traces import Traces
 from flowfabric.worker.calls import WorkerCalls, all_of, fence_of, only
 from flowfabric.worker.failures import Failures, KeptFailure, read_failure
+from flowfabric.worker.journal_size import JOURNAL_FULL, JournalSize
 from flowfabric.worker.output import FrameSender, is_in_step
 from flowfabric.worker.progress import ProgressSender, ProgressUpdate
 
@@ -164,6 +165,10 @@ class Session:
         return set()
 
     @cached_property
+    def _size(self) -> JournalSize:
+        return JournalSize()
+
+    @cached_property
     def _saving(self) -> asyncio.Lock:
         return asyncio.Lock()
 
@@ -192,6 +197,7 @@ class Session:
     def _keep(self, entries: Iterable[JournalEntry]) -> None:
         self._recorded.update(((one.name, one.seq), one) for one in entries)
         self._unasked.update(self._recorded)
+        self._size.load(self._recorded.values())
 
     @property
     def is_catching_up(self) -> bool:
@@ -357,7 +363,10 @@ class Session:
     ) -> list[Kept]:
         held = fence_of(self.claim)
         noted = self._take_notes()
-        items = [NewEntry(**held, entry=one) for one in (*noted, *entries)]
+        new = (*noted, *entries)
+        if not self._size.has_room(new):
+            raise self._overflow()
+        items = [NewEntry(**held, entry=one) for one in new]
         if take:
             items[-1] = msgspec.structs.replace(items[-1], take=take)
 
@@ -365,13 +374,23 @@ class Session:
             return all_of(await self.calls.append_journal(items))
 
         try:
-            return (await self.call(append))[len(noted) :]
+            kept = await self.call(append)
         except Nondeterminism as fault:
             raise self.stop(fault.detail) from fault
         except BaseException:
             if noted:
                 self._notes[:0] = noted
             raise
+        self._size.add(new)
+        return kept[len(noted) :]
+
+    def _overflow(self) -> Paused:
+        """The exception that ends an attempt whose journal has no room left. What is still in
+        memory is lost with it."""
+        self._unsaved.clear()
+        self._take_notes()
+        told = f"journal: {self._size}: do less in one execution"
+        return self.pause(Fail(told, JOURNAL_FULL, False))
 
     def _take_notes(self) -> list[JournalEntry]:
         if "_notes" not in vars(self):
