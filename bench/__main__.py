@@ -40,7 +40,7 @@ STORES: dict[str, dict[str, Suite]] = {
         "suspension": suspension.run,
         "worker": worker.run,
     },
-    "postgres": {"executions": postgres.executions.run},
+    "postgres": {"executions": postgres.executions.run, "idle": postgres.idle.run},
     "valkey": {
         "executions": valkey.executions.run,
         "flows": valkey.flows.run,

@@ -1,5 +1,5 @@
 """Benchmarks on a Postgres server that the bench starts."""
 
-from bench.postgres import executions
+from bench.postgres import executions, idle
 
-__all__ = ["executions"]
+__all__ = ["executions", "idle"]
