@@ -95,6 +95,21 @@ async def test_a_flow_is_drawn_cancelled_and_replayed(server: Server, fabric: Fl
     assert "second  waiting" in drawn
 
 
+async def test_limits_are_listed_and_changed_by_name(server: Server, fabric: FlowFabric) -> None:
+    assert "no budgets" in await _ok(server, "budgets")
+    await fabric.budget("llm", hard={"tokens": 10})
+    await fabric.quota("api", starts=5, concurrent=2)
+    shown = await _ok(server, "budget", "llm", "--hard", "tokens=12", "--reset-every", "1d")
+    assert shown.splitlines()[-1].split() == ["tokens", "0", "0", "none", "12"]
+    assert "llm" in await _ok(server, "budgets")
+    changed = await _ok(server, "quota", "api", "--starts", "7", "--window", "1h")
+    assert changed.splitlines()[-1].split() == ["7", "3600", "s", "0", "2", "0"]
+    assert (await _ok(server, "quotas")).splitlines()[-1].split()[:2] == ["api", "7"]
+    assert '"max_concurrent":2' in (await _ok(server, "quotas", "--json")).replace(" ", "")
+    wrong = await _run(server, "budget", "llm", "--hard", "tokens")
+    assert "expected NAME=N" in wrong.output
+
+
 async def test_a_budget_is_shown_and_reset(server: Server, fabric: FlowFabric) -> None:
     budget = await fabric.budget("llm", soft={"tokens": 5}, hard={"tokens": 10})
     await fabric.admin.report_usage(budget.id, {"tokens": 7})

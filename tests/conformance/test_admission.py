@@ -19,6 +19,7 @@ from tests.conformance.limiting import (
     new_quota,
     report,
     slots,
+    take_for_known,
     usage,
     why,
 )
@@ -52,6 +53,7 @@ async def test_admission_counts_nothing_against_a_budget(driver: Driver) -> None
 
 @pytest.mark.parametrize("kind", ["unknown", "advisory", "without limits"])
 async def test_a_budget_that_cannot_close_keeps_nobody_back(driver: Driver, kind: str) -> None:
+    take_for_known(driver.engine, SOME_BUDGET)
     engine, budget_id = driver.engine, SOME_BUDGET
     if kind == "advisory":
         budget_id = await new_budget(engine, {"t": 1}, enforcement_mode="advisory")
@@ -228,6 +230,7 @@ async def test_a_look_that_still_finds_no_room_comes_later_and_later(driver: Dri
 
 
 async def test_a_limit_that_is_gone_holds_nobody_back(driver: Driver) -> None:
+    take_for_known(driver.engine, SOME_BUDGET)
     own = await driver.submit(policy={"quota_ids": [SOME_BUDGET], "budget_ids": [SOME_BUDGET]})
     for reason in ("waiting_for_budget", "waiting_for_quota"):
         await driver.engine.scheduling.block(own, reason)

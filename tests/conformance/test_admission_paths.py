@@ -23,6 +23,7 @@ from tests.conformance.limiting import (
     new_quota,
     report,
     slots,
+    take_for_known,
 )
 
 ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",))
@@ -35,6 +36,7 @@ ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("defau
 async def test_limits_that_cannot_be_read_grant_nothing(
     driver: Driver, fault: FlowFabricError
 ) -> None:
+    take_for_known(driver.engine, SOME_BUDGET)
     watched = Watched(driver.engine.deps.store.backend)
     engine = engine_on(watched)
     own = await driver.submit(policy={"budget_ids": [SOME_BUDGET]})
@@ -69,6 +71,7 @@ async def test_a_fault_of_one_limit_returns_what_the_others_gave(driver: Driver)
 
 
 async def test_work_without_limits_is_not_lost_to_a_fault_of_limits(driver: Driver) -> None:
+    take_for_known(driver.engine, SOME_BUDGET)
     watched = Watched(driver.engine.deps.store.backend)
     engine = engine_on(watched)
     free = await driver.submit()
@@ -81,6 +84,7 @@ async def test_work_without_limits_is_not_lost_to_a_fault_of_limits(driver: Driv
 
 
 async def test_the_sweep_keeps_blocked_what_it_cannot_look_at(driver: Driver) -> None:
+    take_for_known(driver.engine, SOME_BUDGET)
     watched = Watched(driver.engine.deps.store.backend)
     engine = engine_on(watched)
     own = await driver.submit(policy={"budget_ids": [SOME_BUDGET]})

@@ -7,6 +7,7 @@ import pytest
 
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
+    BudgetNotFound,
     FlowFabricError,
     InvalidBlockingReason,
     InvalidCapabilities,
@@ -238,8 +239,10 @@ BAD_POLICIES: list[tuple[Any, type[FlowFabricError], str | None]] = [
     ({"retention_ms": -1}, InvalidPolicyJson, None),
     ({"dedup_window_ms": NAN}, InvalidPolicyJson, None),
     ({"budget_ids": "x"}, InvalidPolicyJson, None),
-    ({"budget_ids": ["x"]}, InvalidPolicyJson, None),
-    ({"budget_ids": [UUID.upper()]}, InvalidPolicyJson, None),
+    ({"budget_ids": ["x"]}, BudgetNotFound, None),
+    ({"budget_ids": [""]}, InvalidPolicyJson, None),
+    ({"budget_ids": ["x" * 257]}, InvalidPolicyJson, None),
+    ({"quota_ids": ["a\nb"]}, InvalidPolicyJson, None),
     ({"quota_ids": [7]}, InvalidPolicyJson, None),
     ({"quota_policy_id": UUID, "quota_ids": [UUID]}, InvalidPolicyJson, None),
     ({"fairness_key": ""}, InvalidPolicyJson, None),

@@ -19,6 +19,7 @@ from flowfabric.operations.flows import GraphNode, GraphSubmission
 from flowfabric.operations.schedules import NewSchedule
 from flowfabric.operations.workers import Registration
 from tests.conformance.driver import Driver
+from tests.conformance.limiting import take_for_known
 
 ENGINE_TAG = "traceparent"
 
@@ -99,9 +100,9 @@ async def test_tags_do_not_grow_past_the_bounds_by_and_by(
 
 @pytest.mark.parametrize("field", ["budget_ids", "quota_ids"])
 async def test_a_policy_names_so_many_limits(driver: Driver, field: str) -> None:
-    submitted = await driver.engine.executions.create(
-        Submission(kind="k", policy={field: ids(MAX_LIMIT_IDS)})
-    )
+    named = ids(MAX_LIMIT_IDS)
+    take_for_known(driver.engine, *named)
+    submitted = await driver.engine.executions.create(Submission(kind="k", policy={field: named}))
     assert len(getattr(await driver.record(submitted.execution_id), field)) == MAX_LIMIT_IDS
     refused = Submission(kind="k", policy={field: ids(MAX_LIMIT_IDS + 1)})
     fault = await refusal(driver.engine.executions.create(refused))

@@ -7,6 +7,7 @@ from flowfabric.core.record import NO_ATTEMPT
 from flowfabric.engine.attempts.claimed import Claimed
 from tests.conformance.driver import EVERYWHERE, RETRIES, TRANSIENT, Driver, unfenced
 from tests.conformance.graphs import Graph, Member
+from tests.conformance.limiting import take_for_known
 
 
 def needs(*tokens: str) -> dict[str, object]:
@@ -298,6 +299,7 @@ async def test_a_paused_lane_does_not_hold_up_the_others(driver: Driver) -> None
 
 
 async def test_work_with_limits_nobody_defined_is_leased(driver: Driver) -> None:
+    take_for_known(driver.engine, "550e8400-e29b-41d4-a716-446655440000")
     policy = {"budget_ids": ["550e8400-e29b-41d4-a716-446655440000"]}
     execution_id = await driver.submit(policy=policy, input=b"x")
     claimed = await driver.claim()

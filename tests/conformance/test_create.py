@@ -20,6 +20,7 @@ from flowfabric.operations.executions import (
 )
 from tests.conformance.driver import Driver, refused
 from tests.conformance.graphs import Graph, Member
+from tests.conformance.limiting import new_budget, new_quota
 from tests.proofs import proves
 
 DAY_MS = 86_400_000
@@ -138,7 +139,7 @@ async def test_a_deadline_already_past_is_accepted_and_expires_at_the_next_sweep
 
 
 async def test_limits_of_the_policy_are_copied_to_the_record(driver: Driver) -> None:
-    budget, quota = str(uuid4()), str(uuid4())
+    budget, quota = await new_budget(driver.engine), await new_quota(driver.engine)
     execution_id = await driver.submit(
         policy={
             "budget_ids": [budget, budget],

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import (
+    BudgetNotFound,
     FlowAlreadyTerminal,
     FlowFabricError,
     FlowNotFound,
@@ -15,6 +16,7 @@ from flowfabric.errors import (
     LaneNotAccepting,
     PartitionMismatch,
     PayloadTooLarge,
+    QuotaNotFound,
 )
 from flowfabric.operations.executions import ExecutionDuplicate, Submission, Submitted
 from tests.conformance.driver import Driver, elsewhere, refused
@@ -91,10 +93,16 @@ REFUSED: list[tuple[str, dict[str, Any], type[FlowFabricError], str | None]] = [
         "routing_requirements:not_object",
     ),
     (
-        "a budget id that is none",
+        "a budget that is not there",
         {"policy": {"budget_ids": ["nope"]}},
-        InvalidPolicyJson,
-        None,
+        BudgetNotFound,
+        "nope: namespace default has none of this name; define it before work names it",
+    ),
+    (
+        "a quota that is not there",
+        {"policy": {"quota_ids": ["nope"]}},
+        QuotaNotFound,
+        "nope: namespace default has none of this name; define it before work names it",
     ),
     (
         "a payload one byte too large",

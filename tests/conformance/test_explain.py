@@ -20,7 +20,14 @@ from tests.conformance.driver import (
     unfenced,
 )
 from tests.conformance.graphs import chain
-from tests.conformance.limiting import SOME_BUDGET, Watched, new_budget, new_quota, report
+from tests.conformance.limiting import (
+    SOME_BUDGET,
+    Watched,
+    new_budget,
+    new_quota,
+    report,
+    take_for_known,
+)
 from tests.proofs import proves
 
 GPU = {"routing_requirements": {"required_capabilities": ["cuda", "gpu"]}}
@@ -190,6 +197,7 @@ async def test_a_resumed_execution_is_not_kept_back_by_a_full_window(
 
 
 async def test_limits_that_cannot_be_read_are_a_reason_too(driver: Driver) -> None:
+    take_for_known(driver.engine, SOME_BUDGET)
     await worker(driver)
     policy = {"budget_ids": [SOME_BUDGET], "quota_ids": [SOME_BUDGET]}
     own = await driver.submit(policy=policy)

@@ -19,7 +19,14 @@ from flowfabric.errors import (
 )
 from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import RETRIES, Driver, fenced, refused, stranger, unfenced
-from tests.conformance.limiting import SOME_BUDGET, Watched, new_budget, report, slots
+from tests.conformance.limiting import (
+    SOME_BUDGET,
+    Watched,
+    new_budget,
+    report,
+    slots,
+    take_for_known,
+)
 
 ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",))
 
@@ -141,6 +148,7 @@ async def test_what_comes_next_is_admitted_like_everything_else(driver: Driver) 
 
 
 async def test_a_fault_of_limits_does_not_hide_what_was_finished(driver: Driver) -> None:
+    take_for_known(driver.engine, SOME_BUDGET)
     watched = Watched(driver.engine.deps.store.backend)
     engine = engine_on(watched)
     await driver.submit()

@@ -14,6 +14,7 @@ from flowfabric.errors import (
 from flowfabric.operations.workers import ClaimOrder, Grant
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused
 from tests.conformance.granting import GPU, cancelled_flow, claim_of, issue
+from tests.conformance.limiting import take_for_known
 
 # ---- an operator takes one
 
@@ -35,6 +36,7 @@ async def test_an_operator_takes_only_waiting_work(driver: Driver, situation: st
 
 
 async def test_an_operator_passes_capabilities_and_limits(driver: Driver) -> None:
+    take_for_known(driver.engine, "550e8400-e29b-41d4-a716-446655440000")
     policy = GPU | {"budget_ids": ["550e8400-e29b-41d4-a716-446655440000"]}
     execution_id = await driver.submit(policy=policy)
     assert (await driver.take(execution_id)).record.state == "active"

@@ -8,7 +8,7 @@ import pytest
 from flowfabric.core.limits.gates import quota_gate
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.limits.quotas import AdmissionCheck, AdmissionVerdict, QuotaLimits
-from flowfabric.errors import Corruption, InvalidInput, InvalidQuotaSpec, NotFound
+from flowfabric.errors import Corruption, InvalidInput, InvalidQuotaSpec, QuotaNotFound
 from flowfabric.operations.budgets import Budgets, NewQuota
 from tests.conformance.driver import Driver, refused, stranger
 from tests.conformance.limiting import SOME_BUDGET as SOME_QUOTA
@@ -61,7 +61,7 @@ async def test_a_policy_is_created_once_and_keeps_its_limits(engine: Engine) -> 
 async def test_an_unknown_policy_has_no_limits(engine: Engine) -> None:
     assert await engine.quotas.read_quota_policy_limits(SOME_QUOTA) is None
     assert await ask(engine, SOME_QUOTA, some()) == ALREADY
-    with refused(NotFound):
+    with refused(QuotaNotFound):
         await engine.quotas.change_limits(NewQuota(quota_policy_id=SOME_QUOTA, max_concurrent=1))
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from flowfabric import Context, ExecutionExpired, ExecutionFailed, ExponentialBackoff, FlowFabric
-from flowfabric.core.ids import limit_id
 from flowfabric.core.policy import FixedBackoff, StreamPolicy, read_policy
 from flowfabric.errors import Conflict, MaxReplaysExhausted
 from flowfabric.fabric.options import Options
@@ -32,17 +31,17 @@ def _policy(**options: Any) -> Any:
         ({"fairness": "tenant 7"}, "fairness_key", "tenant 7"),
         ({"concurrency": ("db", 3)}, "concurrency_key", "db"),
         ({"concurrency": ("db", 3)}, "concurrency_limit", 3),
-        ({"budget": "llm"}, "budget_ids", (limit_id("default", "llm"),)),
+        ({"budget": "llm"}, "budget_ids", ("llm",)),
         (
             {"budget": "a", "budgets": ["b", "a"]},
             "budget_ids",
-            (limit_id("default", "a"), limit_id("default", "b")),
+            ("a", "b"),
         ),
-        ({"quota": "api"}, "quota_ids", (limit_id("default", "api"),)),
+        ({"quota": "api"}, "quota_ids", ("api",)),
         (
             {"quotas": ["x", "y"]},
             "quota_ids",
-            (limit_id("default", "x"), limit_id("default", "y")),
+            ("x", "y"),
         ),
         ({"dedup_window": "1h"}, "dedup_window_ms", HOUR_MS),
         ({"retention": timedelta(hours=1)}, "retention_ms", HOUR_MS),

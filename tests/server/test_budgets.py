@@ -45,6 +45,8 @@ async def test_a_budget_is_created_once_and_shown(served: Served) -> None:
         "scope_type": "lane",
         "scope_id": "default",
         "enforcement_mode": "strict",
+        "on_hard_limit": "reject",
+        "on_soft_limit": "warn",
         "usage": {},
         "reserved": {},
         "hard_limits": {"tokens": 100, "cost": 0},

@@ -25,6 +25,7 @@ AGREED = {
         " explain list_pending_waitpoints follow_stream read_events list_workers"
         " list_flows search_flows describe_flow list_members list_edges describe_budget list_lanes"
         " lane_queues list_expired_leases describe_schedule list_schedules list_tasks"
+        " list_budgets describe_quota list_quotas"
     ),
     (SUBMIT,): (
         "cancel replay set_execution_tags signal submit_graph stage_edge apply_edge"
@@ -35,7 +36,7 @@ AGREED = {
     (ADMIN,): (
         "hold release set_priority resume revoke_lease reclaim waitpoint_token"
         " create_budget reset_budget create_quota set_lane rotate_waitpoint_hmac_secret"
-        " create_token list_tokens revoke_token delete_task"
+        " create_token list_tokens revoke_token delete_task change_budget change_quota"
     ),
     (WORKER,): (
         "children_flow read_mailbox"

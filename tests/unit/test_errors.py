@@ -84,6 +84,7 @@ graph_too_large_for_cycle_check        ValidationError    terminal       400
 dependency_already_exists              ConflictError      terminal       409
 budget_exceeded                        StateError         cooperative    -
 budget_not_found                       NotFoundError      terminal       404
+quota_not_found                        NotFoundError      terminal       404
 invalid_quota_spec                     ValidationError    terminal       400
 invalid_input                          ValidationError    terminal       400
 invalid_json                           ValidationError    terminal       400

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from flowfabric.core.bounds import MAX_LIMIT_IDS, MAX_POLICY_BYTES, check_number
 from flowfabric.core.capabilities import required_from
 from flowfabric.core.faults import path_and_reason
-from flowfabric.core.ids import check_text, parse_uuid
+from flowfabric.core.ids import check_text
 from flowfabric.errors import InvalidInput, InvalidPolicyJson
 
 DAY_MS: Final = 86_400_000
@@ -283,7 +283,7 @@ def _check_values(policy: ExecutionPolicy) -> None:
     for field, ids in (("budget_ids", policy.budget_ids), ("quota_ids", policy.quota_ids)):
         check_number(ids, field, MAX_LIMIT_IDS)
         for index, text in enumerate(ids):
-            parse_uuid(text, f"{field}[{index}]")
+            check_text(text, f"{field}[{index}]", 256, allow_empty=False, allow_control=False)
     for field in ("concurrency_key", "fairness_key"):
         if (key := getattr(policy, field)) is not None:
             check_text(key, field, MAX_KEY_BYTES, allow_empty=False, allow_control=False)

@@ -14,7 +14,7 @@ from flowfabric.errors import (
     FlowFabricError,
     FlowNotFound,
     Forbidden,
-    NotFound,
+    QuotaNotFound,
 )
 from flowfabric.operations.types import Kind, Owned
 
@@ -22,7 +22,7 @@ _MISSING: Final[dict[Kind, type[FlowFabricError]]] = {
     "execution": ExecutionNotFound,
     "flow": FlowNotFound,
     "budget": BudgetNotFound,
-    "quota": NotFound,
+    "quota": QuotaNotFound,
 }
 
 

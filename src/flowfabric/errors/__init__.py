@@ -6,7 +6,7 @@ are class attributes; server, client and docs read them here.
 
     FlowFabricError
     ├── NotFoundError
-    │     ExecutionNotFound FlowNotFound BudgetNotFound NotFound
+    │     ExecutionNotFound FlowNotFound BudgetNotFound QuotaNotFound NotFound
     ├── ValidationError
     │     FenceRequired PartialFenceTriple InvalidLeaseForSuspend CapabilityMismatch
     │     InvalidCapabilities InvalidPolicyJson InvalidBlockingReason SignalLimitExceeded

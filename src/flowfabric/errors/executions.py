@@ -183,7 +183,11 @@ class BudgetExceeded(StateError, code="budget_exceeded", category="cooperative",
 
 
 class BudgetNotFound(NotFoundError, code="budget_not_found"):
-    """No budget, or no parent budget, has this id."""
+    """No budget of the namespace has this id or name; or no parent budget has it."""
+
+
+class QuotaNotFound(NotFoundError, code="quota_not_found"):
+    """No quota policy of the namespace has this id or name."""
 
 
 class InvalidQuotaSpec(ValidationError, code="invalid_quota_spec"):

@@ -15,21 +15,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from flowfabric.config import Settings, StoreUrl, settings_for
-from flowfabric.core.ids import check_namespace, limit_id
+from flowfabric.core.ids import check_namespace
 from flowfabric.core.plan import Family
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
 from flowfabric.fabric.admin import Admin
 from flowfabric.fabric.connection import Connect, LazyConnection, connector, lazy
 from flowfabric.fabric.flows import Flow
-from flowfabric.fabric.limits import Budget, Quota, dimensions_of, quota_of
+from flowfabric.fabric.limits import Budget, BudgetTerms, Limits, Quota, QuotaTerms
 from flowfabric.fabric.options import Options, names_in
 from flowfabric.fabric.runs import Run, result_of
 from flowfabric.fabric.schedules import ScheduleTerms, TaskSchedule, new_schedule
 from flowfabric.fabric.submitter import MOST_PER_PAGE, Submitter, every, new_signal
 from flowfabric.fabric.tasks import Declaring, Task, Tasks
 from flowfabric.fabric.transactions import InTransaction, bound, runs_of
-from flowfabric.operations.budgets import NewBudget
+from flowfabric.operations.budgets import NamedBudget, NamedQuota
 from flowfabric.operations.events import Cursor, Event, EventScope
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.schedules import ScheduleInfo
@@ -66,7 +66,7 @@ class FlowFabric(LazyConnection, Declaring):
         super().__init__(connector(url, token, settings, lambda: self._observer, duties=duties))
         self._address = url, settings
         self.namespace = _namespace(namespace)
-        self._limits = Calls(lazy(self.open))
+        self._limits = Limits(Calls(lazy(self.open)), self.namespace)
         self._handlers = Handlers()
         self._lanes: MutableMapping[str, None] = {}
 
@@ -295,7 +295,7 @@ class FlowFabric(LazyConnection, Declaring):
 
     # ---- limits and events
 
-    async def budget(
+    async def budget(  # noqa: PLR0913 - each keyword is an option of its own
         self,
         name: str,
         *,
@@ -303,32 +303,40 @@ class FlowFabric(LazyConnection, Declaring):
         soft: Mapping[str, int] | None = None,
         reset: Duration | None = None,
         parent: str | None = None,
-        on_hard_limit: str = "reject",
+        on_hard_limit: str | None = None,
+        update: bool = True,
     ) -> Budget:
-        """Define a budget unless it exists; one that exists stays as it is."""
-        new = NewBudget(
-            budget_id=limit_id(self.namespace, name),
-            parent_id=limit_id(self.namespace, parent) if parent else "",
-            on_hard_limit=on_hard_limit,
-            reset_interval_ms=optional_ms(reset, "reset") or 0,
-            **dimensions_of(hard or {}, soft or {}),
-        )
-        made = await self._limits.create_budget(new)
-        return Budget(made.budget_id, made.is_new, self._limits.describe_budget)
+        """Define a budget, or give an existing one these limits; what is left out stays as it is.
+        With `update=False` an existing one that has others is a `Conflict`."""
+        reset_ms = optional_ms(reset, "reset")
+        terms = BudgetTerms(hard=hard, soft=soft, reset_ms=reset_ms, on_hard_limit=on_hard_limit)
+        return await self._limits.budget(name, parent, terms, update)
 
     async def quota(
         self,
         name: str,
         *,
-        starts: int = 0,
-        window: Duration = "1m",
-        concurrent: int = 0,
-        jitter: Duration = 0,
+        starts: int | None = None,
+        window: Duration | None = None,
+        concurrent: int | None = None,
+        jitter: Duration | None = None,
+        update: bool = True,
     ) -> Quota:
-        """Define a quota unless it exists: starts per window, and how many may run at once."""
-        new = quota_of(limit_id(self.namespace, name), starts, window, concurrent, jitter)
-        made = await self._limits.create_quota(new)
-        return Quota(made.quota_policy_id, made.is_new)
+        """Define a quota: starts per window (a minute), and how many may run at once. An existing
+        one gets these limits; what is left out stays as it is. With `update=False` an existing one
+        that has others is a `Conflict`."""
+        terms = QuotaTerms(starts=starts, window=window, concurrent=concurrent, jitter=jitter)
+        return await self._limits.quota(name, terms, update)
+
+    async def budgets(self) -> AsyncIterator[NamedBudget]:
+        """Every budget of the fabric's namespace, by name."""
+        async for one in self._limits.budgets():
+            yield one
+
+    async def quotas(self) -> AsyncIterator[NamedQuota]:
+        """Every quota of the fabric's namespace, by name."""
+        async for one in self._limits.quotas():
+            yield one
 
     async def events(
         self,

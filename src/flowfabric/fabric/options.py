@@ -5,7 +5,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypedDict
 
-from flowfabric.core.ids import check_lane, check_namespace, limit_id
+from flowfabric.core.ids import check_lane, check_namespace
 from flowfabric.core.policy import (
     ExecutionPolicy,
     ExponentialBackoff,
@@ -126,8 +126,8 @@ def _policy_text(options: Options, namespace: str) -> str:
         wanted = ExecutionPolicy(
             retry_policy=_retry(options),
             timeout_policy=_timeouts(options),
-            budget_ids=_ids(options, "budget", "budgets", namespace),
-            quota_ids=_ids(options, "quota", "quotas", namespace),
+            budget_ids=_ids(options, "budget", "budgets"),
+            quota_ids=_ids(options, "quota", "quotas"),
             fairness_key=options.get("fairness"),
             routing_requirements=_routing(options),
             suspension_policy=_suspension(options),
@@ -221,8 +221,8 @@ def _suspension(options: Options) -> SuspensionPolicy | None:
     return SuspensionPolicy(timeout_behavior=behavior) if behavior else None
 
 
-def _ids(options: Options, one: str, many: str, namespace: str) -> tuple[str, ...]:
+def _ids(options: Options, one: str, many: str) -> tuple[str, ...]:
     names = list(names_in(options.get(many, ()), f"options.{many}"))
     if one in options:
         names.insert(0, options[one])  # type: ignore[literal-required]
-    return tuple(dict.fromkeys(limit_id(namespace, name) for name in names))
+    return tuple(dict.fromkeys(names))

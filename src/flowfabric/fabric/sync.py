@@ -167,3 +167,5 @@ class SyncFabric(Facade[FlowFabric]):
     signal = blocking(FlowFabric.signal)
     budget = blocking(FlowFabric.budget)
     quota = blocking(FlowFabric.quota)
+    budgets = blocking_each(FlowFabric.budgets)
+    quotas = blocking_each(FlowFabric.quotas)

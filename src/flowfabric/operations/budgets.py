@@ -3,21 +3,25 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
-from flowfabric.errors import BudgetNotFound, InvalidQuotaSpec, PartitionMismatch
+from flowfabric.errors import BudgetNotFound, InvalidQuotaSpec, PartitionMismatch, QuotaNotFound
 from flowfabric.operations.declaration import ADMIN, READ, WORKER, operation
 from flowfabric.operations.types import (
     Answer,
     BudgetId,
     ExecutionId,
     Free,
+    Limit,
     Namespace,
     NewBudgetId,
     NewQuotaId,
     Outcome,
+    Page,
     Part,
+    QuotaId,
 )
 
 Amounts = dict[str, int]
+LimitName = Annotated[str, Free("a name within its namespace, which is authorized")]
 ReservationId = Annotated[str, Free("a name within its budget")]
 
 
@@ -37,6 +41,8 @@ class NewBudget(Part, frozen=True, kw_only=True):
     soft_limits: Sequence[int]
     budget_id: NewBudgetId = ""
     parent_id: BudgetId = ""
+    # Its name within the namespace, instead of an id: submits and lists go by it.
+    name: LimitName = ""
 
 
 class BudgetCreated(Outcome, frozen=True, kw_only=True, tag="created"):
@@ -60,6 +66,9 @@ class BudgetStatus(Answer, frozen=True, kw_only=True):
     scope_type: str
     scope_id: str
     enforcement_mode: str
+    on_hard_limit: str
+    on_soft_limit: str
+    reset_interval_ms: int = 0
     usage: Amounts
     reserved: Amounts
     hard_limits: Amounts
@@ -71,6 +80,32 @@ class BudgetStatus(Answer, frozen=True, kw_only=True):
     last_breach_dim: str = ""
     next_reset_at: int = 0
     created_at: int
+
+
+class NamedBudget(Answer, frozen=True, kw_only=True):
+    """A budget and the name it was created with; without one it goes by its id."""
+
+    name: str
+    budget: BudgetStatus
+
+
+class BudgetChange(Part, frozen=True, kw_only=True):
+    """What is left out stays as it is, also the limits of dimensions that are not named. A limit
+    of 0 is no limit; a dimension that the budget does not have yet is added."""
+
+    hard_limits: Amounts | None = None
+    soft_limits: Amounts | None = None
+    reset_interval_ms: int | None = None
+    enforcement_mode: str | None = None
+    on_hard_limit: str | None = None
+    on_soft_limit: str | None = None
+
+
+class LimitsChanged(Outcome, frozen=True, kw_only=True, tag="changed"):
+    """What was changed: each field as it was and as it is; nothing if it was so already."""
+
+    before: dict[str, str | int]
+    after: dict[str, str | int]
 
 
 class Ok(Outcome, frozen=True):
@@ -135,6 +170,8 @@ class NewQuota(Part, frozen=True, kw_only=True):
     max_concurrent: int = 0
     jitter_ms: int = 0
     quota_policy_id: NewQuotaId = ""
+    # Its name within the namespace, instead of an id: submits and lists go by it.
+    name: LimitName = ""
 
 
 class QuotaCreated(Outcome, frozen=True, kw_only=True, tag="created"):
@@ -144,7 +181,39 @@ class QuotaCreated(Outcome, frozen=True, kw_only=True, tag="created"):
 
 
 class QuotaExists(Outcome, frozen=True, kw_only=True, tag="already_satisfied"):
+    """The existing quota policy is left as it is."""
+
     quota_policy_id: str
+
+
+class QuotaStatus(Answer, frozen=True, kw_only=True):
+    """A quota policy and how many slots and starts count against it. A limit of 0 is no limit."""
+
+    quota_policy_id: str
+    namespace: str
+    window_seconds: int
+    max_requests_per_window: int
+    max_concurrent: int
+    jitter_ms: int
+    running: int
+    started_in_window: int
+    created_at: int
+
+
+class NamedQuota(Answer, frozen=True, kw_only=True):
+    """A quota policy and the name it was created with; without one it goes by its id."""
+
+    name: str
+    quota: QuotaStatus
+
+
+class QuotaChange(Part, frozen=True, kw_only=True):
+    """What is left out stays as it is. A limit of 0 is no limit."""
+
+    window_seconds: int | None = None
+    max_requests_per_window: int | None = None
+    max_concurrent: int | None = None
+    jitter_ms: int | None = None
 
 
 class Budgets:
@@ -162,6 +231,16 @@ class Budgets:
     @operation("GET /v1/budgets/{budget_id}", READ, BudgetNotFound)
     async def describe_budget(self, budget_id: BudgetId) -> BudgetStatus:
         """The limits of a budget and its usage."""
+
+    @operation("GET /v1/budgets", READ)
+    async def list_budgets(
+        self, namespace: Namespace = "default", cursor: str = "", limit: Limit = 50
+    ) -> Page[NamedBudget]:
+        """The budgets of a namespace by name, with their usage."""
+
+    @operation("PATCH /v1/budgets/{budget_id}", ADMIN, BudgetNotFound)
+    async def change_budget(self, budget_id: BudgetId, change: BudgetChange) -> LimitsChanged:
+        """Give a budget other limits; work that waits is let in by a higher one."""
 
     @operation("POST /v1/budgets/{budget_id}/usage", WORKER, BudgetNotFound, repeat=("dedup_key",))
     async def report_usage(
@@ -208,3 +287,17 @@ class Budgets:
     )
     async def create_quota(self, new: NewQuota) -> QuotaCreated | QuotaExists:
         """Create a quota policy; an existing one stays as it is."""
+
+    @operation("GET /v1/quotas", READ)
+    async def list_quotas(
+        self, namespace: Namespace = "default", cursor: str = "", limit: Limit = 50
+    ) -> Page[NamedQuota]:
+        """The quota policies of a namespace by name."""
+
+    @operation("GET /v1/quotas/{quota_policy_id}", READ, QuotaNotFound)
+    async def describe_quota(self, quota_policy_id: QuotaId) -> QuotaStatus:
+        """The limits of a quota policy, and what counts against them."""
+
+    @operation("PATCH /v1/quotas/{quota_policy_id}", ADMIN, QuotaNotFound, InvalidQuotaSpec)
+    async def change_quota(self, quota_policy_id: QuotaId, change: QuotaChange) -> LimitsChanged:
+        """Give a quota policy other limits; work that waits is let in by a higher one."""

@@ -40,7 +40,7 @@ S = TypeVar("S")
 T = TypeVar("T", bound=msgspec.Struct)
 
 Call = Callable[..., Coroutine[Any, Any, Any]]
-Method = Literal["GET", "POST", "PUT", "DELETE"]
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Size = Literal["large", "medium", "batch", "control"]
 # How large a body may be.
 BODY_BYTES: Final[Mapping[Size, int]] = {

@@ -46,6 +46,8 @@ _REFUSALS: Final = (
     errors.InvalidInput,
     errors.InvalidPolicyJson,
     errors.InvalidCapabilities,
+    errors.BudgetNotFound,
+    errors.QuotaNotFound,
 )
 
 

@@ -267,6 +267,8 @@ class Flows:
         errors.Conflict,
         errors.InvalidCapabilities,
         errors.InvalidPolicyJson,
+        errors.BudgetNotFound,
+        errors.QuotaNotFound,
         size="batch",
         repeat=("idempotency_key", "flow_id"),
     )

@@ -6,7 +6,14 @@ from typing import Annotated, Any
 import msgspec
 
 from flowfabric.core.ids import check_schedule_id
-from flowfabric.errors import InvalidCapabilities, InvalidPolicyJson, LaneNotAccepting, NotFound
+from flowfabric.errors import (
+    BudgetNotFound,
+    InvalidCapabilities,
+    InvalidPolicyJson,
+    LaneNotAccepting,
+    NotFound,
+    QuotaNotFound,
+)
 from flowfabric.operations.declaration import READ, SUBMIT, operation
 from flowfabric.operations.executions import Policy, Tags
 from flowfabric.operations.types import (
@@ -100,6 +107,8 @@ class Schedules:
         SUBMIT,
         InvalidPolicyJson,
         InvalidCapabilities,
+        BudgetNotFound,
+        QuotaNotFound,
         audit="schedule_changed",
     )
     async def put_schedule(self, schedule_id: ScheduleId, new: NewSchedule) -> ScheduleInfo:

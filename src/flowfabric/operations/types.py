@@ -66,6 +66,7 @@ FlowId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("flow")]
 NewFlowId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("flow", is_new=True)]
 BudgetId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("budget")]
 NewBudgetId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("budget", is_new=True)]
+QuotaId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("quota")]
 NewQuotaId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("quota", is_new=True)]
 Namespace = Annotated[str, Owned("namespace")]
 # A name within its namespace; the namespace is authorized.

@@ -251,8 +251,20 @@ def test_new_limits_leave_usage_and_other_dimensions_alone() -> None:
     assert after.hard_limits == {"cost": 100, "tokens": 5}
     assert after.soft_limits == {"cost": 0, "tokens": 1}
     assert after.used == before.used
-    with pytest.raises(InvalidInput):
-        relimited(before, {"gpu": 1}, {}, NOW)
+    wider = relimited(before, {}, {"gpu": 1}, NOW)
+    assert wider.hard_limits == {"cost": 100, "tokens": 10, "gpu": 0}
+    assert wider.soft_limits == {"cost": 0, "tokens": 5, "gpu": 1}
+
+
+def test_another_interval_begins_a_period_now_and_keeps_what_is_used() -> None:
+    before = budget(used={"tokens": 9}, reset_interval_ms=100, next_reset_at=NOW + 7)
+    hourly = msgspec.structs.replace(before.terms.rules, reset_interval_ms=3_600_000)
+    after = relimited(before, {}, {}, NOW, hourly)
+    assert (after.next_reset_at, after.used) == (NOW + 3_600_000, before.used)
+    assert relimited(before, {}, {}, NOW, before.terms.rules).next_reset_at == NOW + 7
+    never = msgspec.structs.replace(hourly, reset_interval_ms=0, on_hard_limit="fail")
+    last = relimited(after, {}, {}, NOW, never)
+    assert (last.next_reset_at, last.on_hard_limit) == (0, "fail")
 
 
 # ---- resets

@@ -65,7 +65,9 @@ def _define_budget(budgets: Budgets, item: DefineBudget) -> Defined:
 
 def _limit_budget(budgets: Budgets, item: LimitBudget) -> Defined:
     budget = budgets.needed(item.budget_id)[0]
-    after = relimited(budget, item.hard_limits, item.soft_limits, budgets.tx.now)
+    if item.expected not in (None, budget.terms):
+        return Defined(False, is_stale=True)
+    after = relimited(budget, item.hard_limits, item.soft_limits, budgets.tx.now, item.rules)
     budgets.put((after,))
     return Defined(False, admissible_at_budgets(budgets.tx, (after,)))
 
@@ -83,6 +85,8 @@ def _limit_quota(tx: Transaction, item: LimitQuota) -> Defined:
     gate = tx.get(GATES, name)
     if gate is None or gate.quota is None:
         raise quota_missing(item.quota.quota_policy_id)
+    if item.expected not in (None, gate.quota):
+        return Defined(False, is_stale=True)
     quota = _replace(item.quota, created_at=gate.quota.created_at)
     # Entries made under a shorter window may count for longer now.
     ends_at = max(gate.ends_at, tx.now + quota.window_ms) if gate.entries else gate.ends_at

@@ -4,7 +4,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from flowfabric.core.limits.budgets import Amounts, Budget, Closed, Hard, Soft
+from flowfabric.core.limits.budgets import (
+    Amounts,
+    Budget,
+    BudgetRules,
+    BudgetTerms,
+    Closed,
+    Hard,
+    Soft,
+)
 from flowfabric.core.limits.gates import Admissible, Gate, Quota, key_gate, quota_gate
 
 DEDUP_MS: Final = 86_400_000
@@ -24,17 +32,21 @@ class DefineQuota(msgspec.Struct, frozen=True):
 
 
 class LimitBudget(msgspec.Struct, frozen=True):
-    """Give a budget other limits; dimensions that are not named keep theirs."""
+    """Give a budget other limits; dimensions that are not named keep theirs. With `expected`
+    nothing is changed unless these are its terms."""
 
     budget_id: str
     hard_limits: dict[str, int]
     soft_limits: dict[str, int]
+    rules: BudgetRules | None = None
+    expected: BudgetTerms | None = None
 
 
 class LimitQuota(msgspec.Struct, frozen=True):
-    """Give a quota policy other limits."""
+    """Give a quota policy other limits, unless it is another one than was expected."""
 
     quota: Quota
+    expected: Quota | None = None
 
 
 Definition = DefineBudget | DefineQuota | LimitBudget | LimitQuota
@@ -45,6 +57,8 @@ class Defined(msgspec.Struct, frozen=True):
 
     is_new: bool
     admissible: tuple[Admissible, ...] = ()
+    # Nothing was changed: somebody else changed it since it was read.
+    is_stale: bool = False
 
 
 # ---- spend

@@ -29,6 +29,23 @@ MAX_AMOUNT: Final = 2**53 - 1
 MAX_DEPTH: Final = 8
 
 
+class BudgetRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens at the limits of a budget, and how often it begins anew."""
+
+    enforcement_mode: EnforcementMode = "strict"
+    on_hard_limit: OnHardLimit = "reject"
+    on_soft_limit: OnSoftLimit = "warn"
+    reset_interval_ms: int = 0
+
+
+class BudgetTerms(msgspec.Struct, frozen=True):
+    """What may be changed of a budget."""
+
+    hard_limits: dict[str, int]
+    soft_limits: dict[str, int]
+    rules: BudgetRules
+
+
 class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A budget's limits and what counts against them. A limit of 0 is no limit."""
 
@@ -57,6 +74,16 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_reset_at: int = 0
     # Of a root: when the first reservation of its tree may end; early rather than late.
     reservations_end_at: int = 0
+
+    @property
+    def terms(self) -> BudgetTerms:
+        rules = BudgetRules(
+            enforcement_mode=self.enforcement_mode,
+            on_hard_limit=self.on_hard_limit,
+            on_soft_limit=self.on_soft_limit,
+            reset_interval_ms=self.reset_interval_ms,
+        )
+        return BudgetTerms(self.hard_limits, self.soft_limits, rules)
 
     @property
     def parent_id(self) -> str:
@@ -165,13 +192,25 @@ def ancestor_missing(budget_id: str, ancestor: str) -> Corruption:
     return Corruption(f"budget {budget_id}: its ancestor {ancestor} is missing")
 
 
-def relimited(budget: Budget, hard: Amounts, soft: Amounts, now: int) -> Budget:
-    """The budget with other limits. What is used and held stays, whatever the new limits say."""
-    check_dimensions(budget, (*hard, *soft))
+def relimited(
+    budget: Budget, hard: Amounts, soft: Amounts, now: int, rules: BudgetRules | None = None
+) -> Budget:
+    """The budget with other limits, perhaps of further dimensions. What is used and held stays,
+    whatever the new limits say. Another interval begins a period now, with what is used."""
+    rules = rules or budget.terms.rules
+    interval, next_reset_at = rules.reset_interval_ms, budget.next_reset_at
+    if interval != budget.reset_interval_ms:
+        next_reset_at = now + interval if interval else 0
+    names = dict.fromkeys((*budget.hard_limits, *hard, *soft), 0)
     return _replace(
         budget,
-        hard_limits={**budget.hard_limits, **hard},
-        soft_limits={**budget.soft_limits, **soft},
+        hard_limits={**names, **budget.hard_limits, **hard},
+        soft_limits={**names, **budget.soft_limits, **soft},
+        enforcement_mode=rules.enforcement_mode,
+        on_hard_limit=rules.on_hard_limit,
+        on_soft_limit=rules.on_soft_limit,
+        reset_interval_ms=interval,
+        next_reset_at=next_reset_at,
         last_updated_at=now,
     )
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from flowfabric.errors import NotFound
+from flowfabric.errors import QuotaNotFound
 
 _replace = msgspec.structs.replace
 
@@ -135,8 +135,8 @@ def quota_gate(quota_policy_id: str) -> str:
     return QUOTA + quota_policy_id
 
 
-def quota_missing(quota_policy_id: str) -> NotFound:
-    return NotFound(f"quota policy {quota_policy_id}")
+def quota_missing(quota_policy_id: str) -> QuotaNotFound:
+    return QuotaNotFound(quota_policy_id)
 
 
 def key_gate(namespace: str, key: str) -> str:

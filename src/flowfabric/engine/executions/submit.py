@@ -30,6 +30,7 @@ from flowfabric.core.tags import submitted_tags
 from flowfabric.engine.checking import MAX_INSTANT, body, integer, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lanes import Lanes
+from flowfabric.engine.limits.names import KnownLimits, resolved
 from flowfabric.errors import (
     Conflict,
     FlowFabricError,
@@ -66,6 +67,7 @@ class Executions:
     def __init__(self, deps: Deps, lanes: Lanes) -> None:
         self._deps = deps
         self._lanes = lanes
+        self._limits = KnownLimits(deps.store.backend)
 
     @implements(declared.Executions.submit)
     async def create(self, new: Submission, trace: str = "") -> Submitted:
@@ -150,12 +152,15 @@ class Executions:
         new = self._new_execution(asked, lane.lane_shards)
         if new.record.required_capabilities:
             await self._lanes.register_set(new.record)
+        if new.record.gated:
+            await self._limits.check(new.record, asked.policy)
         return _traced(new, trace) if trace else new
 
-    def check(self, submission: Submission) -> None:
+    async def check(self, submission: Submission) -> None:
         """Refuse what could never be submitted; whether its lane takes work is not looked at."""
         _check_names(submission)
-        self._new_execution(submission, shards=1)
+        new = self._new_execution(submission, shards=1)
+        await self._limits.check(new.record, submission.policy)
 
     async def compare(self, new: NewExecution, known: Duplicate) -> None:
         """A duplicate is one only if it is what was asked for."""
@@ -313,7 +318,7 @@ def _common_of(asked: Submission) -> NewExecution:
 
 def _common(asked: Submission, given: RawPolicy) -> NewExecution:
     """The new execution of a submission that has nothing of its own, not even an id."""
-    policy = decode_policy(given)
+    policy = resolved(decode_policy(given), asked.namespace)
     timeouts = policy.timeout_policy
     priority = policy.priority if asked.priority is None else asked.priority
     kind = check_text(asked.kind, "execution_kind", 1024)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 from flowfabric.backend.base import Answered
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.core.ids import parse_execution_id, parse_uuid
 from flowfabric.core.limits import asks
 from flowfabric.core.limits.asks import (
@@ -17,32 +18,38 @@ from flowfabric.core.limits.asks import (
     Spend,
     SpendAnswer,
 )
-from flowfabric.core.limits.budgets import Hard
+from flowfabric.core.limits.budgets import Budget, BudgetTerms, Hard
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.attempts.outcomes import Outcomes
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lease_proof import LeaseProof
+from flowfabric.engine.limits.changes import changed_rules, difference, facts_of, tell_change
 from flowfabric.engine.limits.descriptions import (
     UsageAndLimits,
     amounts_of,
     breach,
     budget_from,
     check_key,
+    check_names,
     paired,
     status_of,
     warning,
 )
+from flowfabric.engine.limits.names import LimitList, id_of_name
 from flowfabric.errors import BudgetNotFound, FlowFabricError, PartitionMismatch
 from flowfabric.operations import attempts
 from flowfabric.operations import budgets as declared
 from flowfabric.operations.attempts import UsageReport
 from flowfabric.operations.budgets import (
     AlreadyApplied,
+    BudgetChange,
     BudgetCreated,
     BudgetExists,
     BudgetStatus,
     HardBreach,
+    LimitsChanged,
+    NamedBudget,
     NewBudget,
     NewReservation,
     Ok,
@@ -51,6 +58,7 @@ from flowfabric.operations.budgets import (
     Usage,
 )
 from flowfabric.operations.declaration import implements
+from flowfabric.operations.types import Page
 
 T = TypeVar("T")
 
@@ -59,12 +67,15 @@ class Budgets:
     def __init__(self, deps: Deps, outcomes: Outcomes) -> None:
         self._deps = deps
         self._outcomes = outcomes
+        self._list = LimitList(deps.store.backend, "budget")
 
     @implements(declared.Budgets.create_budget)
     async def create_budget(self, new: NewBudget) -> BudgetCreated | BudgetExists:
         parent_id = parse_uuid(new.parent_id, "parent_id") if new.parent_id else ""
-        budget_id = self._placed(new.budget_id, parent_id)
+        own_id = id_of_name(new.name, new.budget_id, new.namespace, "budget_id")
+        budget_id = self._placed(own_id, parent_id)
         item = DefineBudget(budget_from(new, budget_id), parent_id)
+        await self._list.enter(item.budget.namespace, new.name, budget_id)
         answer = only(await self._deps.store.backend.define([item]))
         made = BudgetCreated if answer.is_new else BudgetExists
         return made(budget_id=budget_id)
@@ -77,6 +88,50 @@ class Budgets:
         item = LimitBudget(budget_id, amounts_of(hard_limits), amounts_of(soft_limits))
         answer = only(await self._deps.store.backend.define([item]))
         await self._deps.slots.wake(answer.admissible)
+
+    @implements(declared.Budgets.change_budget)
+    async def change_budget(
+        self, budget_id: str, change: BudgetChange, *, caller: str = ""
+    ) -> LimitsChanged:
+        parse_uuid(budget_id, "budget_id")
+
+        async def attempt() -> LimitsChanged | WriteConflict:
+            before = (await self._stored(budget_id)).terms
+            hard, soft = amounts_of(change.hard_limits or {}), amounts_of(change.soft_limits or {})
+            check_names(tuple({*before.hard_limits, *hard, *soft}))
+            after = BudgetTerms(
+                {**before.hard_limits, **hard},
+                {**before.soft_limits, **soft},
+                changed_rules(before.rules, change),
+            )
+            changed = difference(facts_of(before), facts_of(after))
+            if not changed.after:
+                return changed
+            item = LimitBudget(budget_id, hard, soft, after.rules, before)
+            answer = only(await self._deps.store.backend.define([item]))
+            if answer.is_stale:
+                return WRITE_CONFLICT
+            await self._deps.slots.wake(answer.admissible)
+            return changed
+
+        changed = await decide("budget", budget_id, attempt)
+        tell_change("budget_changed", changed, budget_id=budget_id, caller=caller)
+        return changed
+
+    @implements(declared.Budgets.list_budgets)
+    async def list_budgets(
+        self, namespace: str = "default", cursor: str = "", limit: int = 50
+    ) -> Page[NamedBudget]:
+        entries, next_cursor = await self._list.page(namespace, cursor, limit)
+        chains = await self._deps.store.backend.budgets([one.id for one in entries])
+        return Page(
+            items=[
+                NamedBudget(name=one.name, budget=status_of(chain[0]))
+                for one, chain in zip(entries, chains, strict=True)
+                if chain and chain[0].namespace == namespace
+            ],
+            next_cursor=next_cursor,
+        )
 
     @implements(declared.Budgets.report_usage)
     async def report_usage(
@@ -160,10 +215,13 @@ class Budgets:
 
     @implements(declared.Budgets.describe_budget)
     async def get_budget_status(self, budget_id: str) -> BudgetStatus:
-        (chain,) = await self._deps.store.backend.budgets([parse_uuid(budget_id, "budget_id")])
+        return status_of(await self._stored(parse_uuid(budget_id, "budget_id")))
+
+    async def _stored(self, budget_id: str) -> Budget:
+        (chain,) = await self._deps.store.backend.budgets([budget_id])
         if not chain:
             raise BudgetNotFound(budget_id)
-        return status_of(chain[0])
+        return chain[0]
 
     async def read_budget_usage_and_limits(self, budget_id: str) -> UsageAndLimits:
         """Limits and what is used of them; an unknown budget limits nothing."""

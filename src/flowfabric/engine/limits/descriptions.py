@@ -1,7 +1,7 @@
 """Budgets and amounts: checked as callers give them, converted to what callers are shown."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -86,11 +86,11 @@ def budget_from(new: NewBudget, budget_id: str) -> Budget:
         {
             "budget_id": budget_id,
             "namespace": check_namespace(new.namespace),
-            "scope_type": _one_of(new.scope_type, "scope_type", ScopeType),
+            "scope_type": one_of(new.scope_type, "scope_type", ScopeType),
             "scope_id": check_text(new.scope_id, "scope_id", _SCOPE_BYTES),
-            "enforcement_mode": _one_of(mode, "enforcement_mode", EnforcementMode),
-            "on_hard_limit": _one_of(new.on_hard_limit, "on_hard_limit", OnHardLimit),
-            "on_soft_limit": _one_of(new.on_soft_limit, "on_soft_limit", OnSoftLimit),
+            "enforcement_mode": one_of(mode, "enforcement_mode", EnforcementMode),
+            "on_hard_limit": one_of(new.on_hard_limit, "on_hard_limit", OnHardLimit),
+            "on_soft_limit": one_of(new.on_soft_limit, "on_soft_limit", OnSoftLimit),
             "reset_interval_ms": whole(
                 new.reset_interval_ms, "reset_interval_ms", 0, MAX_AMOUNT // 2
             ),
@@ -101,7 +101,7 @@ def budget_from(new: NewBudget, budget_id: str) -> Budget:
     )
 
 
-def _one_of(value: str, field: str, values: object) -> str:
+def one_of(value: str, field: str, values: object) -> Any:
     known = get_args(values)
     if value not in known:
         raise InvalidInput(f"{field}: expected one of {', '.join(known)}, got {value!r}")
@@ -116,6 +116,9 @@ def status_of(budget: Budget) -> BudgetStatus:
         scope_type=budget.scope_type,
         scope_id=budget.scope_id,
         enforcement_mode=budget.enforcement_mode,
+        on_hard_limit=budget.on_hard_limit,
+        on_soft_limit=budget.on_soft_limit,
+        reset_interval_ms=budget.reset_interval_ms,
         usage=budget.used,
         reserved=budget.reserved,
         hard_limits=budget.hard_limits,

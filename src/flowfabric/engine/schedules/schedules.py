@@ -61,7 +61,7 @@ class Schedules:
     @implements(declared.Schedules.put_schedule)
     async def put(self, schedule_id: str, new: NewSchedule) -> ScheduleInfo:
         asked = checked_schedule(schedule_id, new)
-        self._executions.check(submission_of(asked, 0))
+        await self._executions.check(submission_of(asked, 0))
         zone = zone_of(asked.tz)
 
         def decision(before: Schedule | None, now: int) -> Schedule:
