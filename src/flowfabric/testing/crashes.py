@@ -55,10 +55,18 @@ class Crash(Observer):
         self._kit = kit
         self._left = place
         self.happened = False
+        # Which execution an attempt belongs to.
+        self._executions: dict[str, str] = {}
+
+    def happen(self, attempt_id: str) -> bool:
+        """What happens at the place; whether the handler is dead then."""
+        self._kit.silence(attempt_id)
+        return True
 
     async def __call__(self, info: TaskInfo, go_on: Callable[[], Awaitable[Any]]) -> Any:
         if self.happened:
             return await go_on()
+        self._executions[info.attempt_id] = info.execution_id
         return await _Dying(go_on(), self, info.attempt_id)
 
     def before_append(self, items: Sequence[NewEntry]) -> None:
@@ -75,15 +83,14 @@ class Crash(Observer):
                 raise Paused
 
     def reached(self, attempt_id: str) -> bool:
-        """Whether the handler dies here; what it left running reports nothing any more."""
+        """Whether the handler dies here: what it left running reports nothing any more."""
         if self.happened:
             return False
         self._left -= 1
         if self._left:
             return False
         self.happened = True
-        self._kit.silence(attempt_id)
-        return True
+        return self.happen(attempt_id)
 
 
 class _Dying:

@@ -71,6 +71,9 @@ class Observer:
     ) -> None:
         """They were recorded; an exception takes the place of the answers."""
 
+    def restarted(self) -> None:
+        """The workers were restarted: what ran is handed back and entered again."""
+
 
 class Kit(FlowFabric):
     """A fabric with a worker for every lane that a task was declared on. It runs the tasks of an
@@ -136,6 +139,15 @@ class Kit(FlowFabric):
     def _on_step(self, claim: Claim, key: JournalKey, args: tuple[Any, ...]) -> None:
         for observer in self.observers:
             observer.called(claim, key, args)
+
+    async def restart_workers(self) -> None:
+        """As a deployment does: what runs is handed back, and other workers go on with it."""
+        for worker in self._workers.values():
+            worker.hurry()
+        await self.stop_workers()
+        for observer in self.observers:
+            observer.restarted()
+        await self.start_workers()
 
     async def stop_workers(self) -> None:
         for worker in self._workers.values():

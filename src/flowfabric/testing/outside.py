@@ -64,21 +64,28 @@ async def observed(
 
 
 class _Outside(Observer):
-    """Watches one run at a time. `repeated`: steps that ran again although they were recorded."""
+    """Watches one run at a time. `repeated`: steps that ran again although they were recorded, or
+    within one attempt, whose turns know what the ones before did."""
 
     def __init__(self, kit: Kit) -> None:
         self._kit = kit
         self._calls: dict[str, list[str]] = defaultdict(list)
         self._recorded: set[tuple[str, str, int]] = set()
+        self._in_attempt: set[tuple[str, JournalKey]] = set()
         self.repeated: list[str] = []
 
     def called(self, claim: Claim, key: JournalKey, args: tuple[Any, ...]) -> None:
         own = claim.execution_id
-        if (own, key.name, key.seq) in self._recorded:
-            self.repeated.append(f"{key.name} (use {key.seq})")
+        place = (claim.attempt_id, key)
+        if (own, key.name, key.seq) in self._recorded or place in self._in_attempt:
+            self.repeated.append(str(key))
+        self._in_attempt.add(place)
         text = f"{key}: {_text(args)}"
         if text not in self._calls[own]:
             self._calls[own].append(text)
+
+    def restarted(self) -> None:
+        self._in_attempt.clear()
 
     def after_append(
         self, items: Sequence[NewEntry], answers: Sequence[Kept | FlowFabricError]

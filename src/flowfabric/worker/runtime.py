@@ -98,7 +98,7 @@ class Worker:
     async def __aexit__(self, _: object, fault: BaseException | None, __: object) -> None:
         if fault is not None:
             # A block that ends by an exception, Ctrl-C among them, does not wait for what runs.
-            self._hurry.set()
+            self.hurry()
         await self.stop()
 
     async def run(self) -> None:
@@ -116,7 +116,7 @@ class Worker:
     def _signalled(self) -> "asyncio.Task[None]":
         """The first signal drains; a second one ends the drain."""
         if self._is_stopping:
-            self._hurry.set()
+            self.hurry()
         elif self._attempts:
             _log.info(
                 "stopping: what runs (%d) has %g s to end; a second signal hands it back at once",
@@ -223,6 +223,10 @@ class Worker:
         for attempt in list(self._attempts.values()):
             self._end(attempt, finish_of(attempt.claim, Delay(for_ms=0)))
         await self._quiet(_LAST_S)
+
+    def hurry(self) -> None:
+        """`stop` hands back at once what runs."""
+        self._hurry.set()
 
     def silence(self, attempt_id: str) -> None:
         """Report nothing more about an attempt, as if this process had died: its lease runs out."""
