@@ -43,6 +43,7 @@ format: $(VENV)/.installed-dev ## Format the code and apply the safe fixes
 pages: $(VENV)/.installed-dev ## Write the reference pages that follow from the declarations
 	$(BIN)/python -m tests.server.rest_page
 	$(BIN)/python -m tests.operations_page
+	$(BIN)/python -m tests.limits_page
 
 bench: $(VENV)/.installed-dev ## Measure the stores against raw statements: a table and JSON
 	@$(BIN)/python -m bench $(ARGS)

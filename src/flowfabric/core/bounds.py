@@ -1,7 +1,7 @@
 """How many and how large the parts of a request may be, in one place.
 
 Each is checked before anything that takes longer for more parts, so that refusing a request costs
-no more than reading it. `docs/reference/limits.md` lists them.
+no more than reading it. `make pages` writes them into `docs/reference/limits.md`.
 """
 
 from collections.abc import Sized

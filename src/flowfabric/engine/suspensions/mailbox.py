@@ -17,7 +17,7 @@ from flowfabric.operations import signals
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.signals import Delivered, Mail, Unread
 
-_ID_BYTES: Final = 256
+ID_BYTES: Final = 256
 
 
 class Mailboxes:
@@ -44,7 +44,7 @@ class Mailboxes:
         return delivered
 
     def _signal(self, name: str, mail: Mail, caller: str) -> Signal:
-        given = check_text(mail.id, "id", _ID_BYTES)
+        given = check_text(mail.id, "id", ID_BYTES)
         payload = None if mail.payload is None else bytes(mail.payload)
         return Signal(
             signal_id=given or self._deps.mint(),
