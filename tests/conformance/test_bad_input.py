@@ -135,7 +135,6 @@ BAD_SUBMISSIONS: list[tuple[dict[str, Any], type[FlowFabricError]]] = [
     ({"namespace": "x" * 129}, InvalidInput),
     ({"namespace": "\ud800"}, InvalidInput),
     ({"namespace": 7}, InvalidInput),
-    ({"lane": ""}, InvalidInput),
     ({"lane": "a,b"}, InvalidInput),
     ({"lane": "é"}, InvalidInput),
     ({"lane": "a\tb"}, InvalidInput),

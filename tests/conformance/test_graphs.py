@@ -263,7 +263,7 @@ BAD: list[tuple[Any, GraphSubmission]] = [
             nodes=(named("a", policy={"routing_requirements": {"required_capabilities": ["a b"]}}),)
         ),
     ),
-    (InvalidInput, GraphSubmission(nodes=(named("a", lane=""),))),
+    (InvalidInput, GraphSubmission(nodes=(named("a", lane=","),))),
     (InvalidInput, GraphSubmission(nodes=(named("a", execution_id="x"),))),
     (
         PayloadTooLarge,

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import pydantic
 import pytest
 
-from flowfabric import FlowFabric, Payload, Tasks
+from flowfabric import ExecutionFailed, FlowFabric, Payload, Tasks
 from flowfabric.errors import InvalidInput, TransportFault
+from flowfabric.operations.executions import Submission
 from flowfabric.operations.tasks import TaskInfo
 from flowfabric.worker.handlers import TaskHandler
 from flowfabric.worker.runtime import Worker
@@ -172,3 +173,54 @@ def test_what_has_no_schema_is_registered_without() -> None:
     assert schema is not None
     assert "x-positional" not in schema
     assert result_schema(TaskHandler("x", unreadable).signature) is None
+
+
+# ---- submitted by name
+
+
+async def test_a_submit_by_name_has_the_options_of_the_task(fabric: FlowFabric) -> None:
+    @fabric.task(lane="mail", retries=2, backoff="1ms", needs=["smtp"], max_replays=3)
+    async def send(to: str, copies: int = 1) -> str:
+        raise ConnectionError(to * copies)
+
+    async with fabric.worker(capabilities=["smtp"]):
+        runs = [
+            await fabric.submit("send", {"to": "ada"}),
+            await fabric.submit("send", {"to": "ada"}, retries=0, tags={}),
+            await fabric.submit("send", {"to": "ada"}, retries=1),
+            await send.options(retries=3).submit("ada"),
+        ]
+        tries: list[int] = []
+        for run in runs:
+            with pytest.raises(ExecutionFailed):
+                await run.result(timeout="30s")
+            found = await fabric.admin.describe_execution(run.id)
+            assert found.lane_id == "mail"
+            tries.append(len((await fabric.admin.attempts(run.id)).attempts))
+    assert tries == [3, 1, 2, 4]
+
+
+async def test_arguments_may_be_left_out_or_come_as_a_list(fabric: FlowFabric) -> None:
+    @fabric.task
+    async def shape(a: int = 1, /, b: str = "x", *rest: int, c: int = 3) -> list[object]:
+        return [a, b, list(rest), c]
+
+    async def answer(**fields: Any) -> Any:
+        made = await fabric.admin.submit(Submission(kind="shape", **fields))
+        return await fabric.run(made.execution_id).result(timeout="30s")
+
+    async with fabric.worker():
+        assert await answer() == [1, "x", [], 3]
+        assert await answer(arguments={"b": "y"}) == [1, "y", [], 3]
+        assert await answer(arguments=[5, "z", 8, 9]) == [5, "z", [8, 9], 3]
+        assert await (await fabric.submit("shape")).result(timeout="30s") == [1, "x", [], 3]
+
+
+async def test_a_schedule_by_a_task_states_its_options(fabric: FlowFabric) -> None:
+    @fabric.task(lane="nightly", retries=2)
+    async def report() -> None: ...
+
+    schedule = await fabric.schedule("s", report, every="1h")
+    info = await schedule.info()
+    assert (info.typed, info.lane) == (True, "nightly")
+    await schedule.delete()

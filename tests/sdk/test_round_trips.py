@@ -8,7 +8,7 @@ import pytest
 
 from flowfabric import FlowFabric
 from flowfabric.backend.valkey import notifier
-from flowfabric.engine import lanes
+from flowfabric.engine import config_cache
 from tests.sdk.backends import SETTINGS
 from tests.valkey_server import ValkeyServer, shared_server
 
@@ -84,7 +84,7 @@ async def test_a_worker_that_was_rung_for_asks_nothing_before_it_claims(
     server: ValkeyServer, fabric: FlowFabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(lanes, "time", clock)
+    monkeypatch.setattr(config_cache, "time", clock)
     monkeypatch.setattr(notifier, "time", clock)
 
     async def double(n: int) -> int:

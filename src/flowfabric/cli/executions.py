@@ -34,17 +34,19 @@ def submit(
         str,
         typer.Argument(help='Its arguments as JSON, e.g. \'{"name": "Ada"}\'; @file reads one.'),
     ] = "{}",
-    lane: Annotated[str, typer.Option("--lane", "-l")] = "default",
+    lane: Annotated[str, typer.Option("--lane", "-l", help="Not that of the task.")] = "",
     key: Annotated[str, typer.Option("--key", help="Submit once under this key.")] = "",
     priority: Annotated[int | None, typer.Option("--priority", "-p")] = None,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="name=value, repeatable.")] = None,
-    retries: Annotated[int, typer.Option("--retries", min=0, help="Tries after the first.")] = 0,
+    retries: Annotated[
+        int | None, typer.Option("--retries", min=0, help="Tries after the first.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait and print the result.")] = False,
     namespace: Namespace = "default",
     url: Url = DEFAULT_URL,
     json: Json = False,
 ) -> None:
-    """Submit an execution."""
+    """Submit an execution; options that are not given are those that the task declares."""
     given = _payload(payload)
     new = Submission(
         lane=lane,
@@ -56,7 +58,7 @@ def submit(
         idempotency_key=key,
         tags=_tags(tag or []),
         creator="cli",
-        policy={"retry_policy": {"max_retries": retries}} if retries else None,
+        policy={"retry_policy": {"max_retries": retries}} if retries is not None else None,
     )
 
     async def question(admin: Admin) -> tuple[Submitted, Any]:

@@ -201,11 +201,15 @@ def _decode_text(raw: str | bytes) -> ExecutionPolicy:
 
 
 def _decode(text: str) -> ExecutionPolicy:
+    value = _parsed(text)
+    return EMPTY_POLICY if value is None else _checked(value)
+
+
+def _parsed(text: str | bytes) -> object:
     try:
-        value = msgspec.json.decode(text)
+        return msgspec.json.decode(text)
     except (ValueError, RecursionError):
         raise InvalidPolicyJson("malformed") from None
-    return EMPTY_POLICY if value is None else _checked(value)
 
 
 _decode_once: Final = lru_cache(maxsize=256)(_decode)
@@ -239,6 +243,19 @@ def _is_readable(name: str, value: object) -> bool:
     except msgspec.ValidationError:
         return False
     return True
+
+
+def stated_members(raw: RawPolicy) -> dict[str, object]:
+    """What the policy of a submission states, by the names of today; values are not checked."""
+    value: object = msgspec.to_builtins(raw) if isinstance(raw, ExecutionPolicy) else raw
+    if isinstance(raw, str | bytes):
+        _check_size(len(raw))
+        value = _parsed(raw)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _malformed("policy: expected object")
+    return _Members(strict=True).of_policy(value)
 
 
 def freeze(policy: RawPolicy) -> str:

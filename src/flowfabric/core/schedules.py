@@ -1,5 +1,6 @@
 """Schedules: what is submitted again and again, and at which times."""
 
+from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Final, Literal
 
@@ -29,12 +30,13 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     namespace: str = "default"
     # what to submit
     kind: str
-    lane: str = "default"
+    lane: str = ""
     payload: bytes = b""
     payload_encoding: str = ""
     policy: str = ""
     tags: dict[str, str] = msgspec.field(default_factory=dict)
     priority: int | None = None
+    typed: bool = False
     # when
     every_ms: int = 0
     cron: str = ""
@@ -158,9 +160,9 @@ def resumed(schedule: Schedule, zone: tzinfo, now: int) -> Schedule:
     return msgspec.structs.replace(schedule, paused=False, next_at=next_at, changed_at=now)
 
 
-def marked(schedule: Schedule, time: int) -> dict[str, str]:
-    """The tags of an execution: those of the schedule, its id, and the time it is for."""
-    return {**schedule.tags, "schedule_id": schedule.schedule_id, "scheduled_for": str(time)}
+def marked(tags: Mapping[str, object], schedule_id: str, time: int) -> dict[str, object]:
+    """The tags of an execution: its own, the schedule it is of, and the time it is for."""
+    return {**tags, "schedule_id": schedule_id, "scheduled_for": str(time)}
 
 
 def fire_key(schedule_id: str, time: int) -> str:

@@ -43,6 +43,7 @@ from flowfabric.engine.suspensions.mailbox import Mailboxes
 from flowfabric.engine.suspensions.signals import Signals
 from flowfabric.engine.suspensions.suspend import Suspensions
 from flowfabric.engine.suspensions.waitpoints import Waitpoints
+from flowfabric.engine.task_options import DeclaredOptions
 from flowfabric.engine.tasks import Tasks
 from flowfabric.engine.workers import Workers
 from flowfabric.operations.declaration import Call, Operation, Transport
@@ -62,12 +63,13 @@ class Engine:
         self.lanes = Lanes(backend)
         self.settling = Settling(deps)
         deps.on_more = self.settling.go_on
-        self.executions = Executions(deps, self.lanes)
+        self.task_options = DeclaredOptions(deps)
+        self.executions = Executions(deps, self.lanes, self.task_options)
         self.admissions = Admissions(deps)
         self.claims = Claims(deps, self.lanes, self.admissions)
         self.grants = Grants(deps, self.lanes, self.admissions)
         self.workers = Workers(deps)
-        self.tasks = Tasks(deps, self.workers)
+        self.tasks = Tasks(deps, self.workers, self.task_options)
         self.leases = Leases(deps, self.workers)
         self.watches = Watches(deps)
         self.outcomes = Outcomes(deps)
@@ -115,6 +117,7 @@ class Engine:
         await self.keys.close()
         await self.deps.secret.close()
         await self.lanes.close()
+        await self.task_options.close()
 
 
 def _use_cases(nouns: Iterable[object]) -> Iterator[tuple[Operation[..., Any], Call]]:

@@ -2,16 +2,14 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
-from flowfabric.backend.base import CONFIG_TOPIC, Backend, Notifier, lane_topic
+from flowfabric.backend.base import Backend, Notifier, lane_topic
 from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
-from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.capabilities import satisfied
 from flowfabric.core.ids import check_lane, check_namespace, check_text
@@ -19,12 +17,9 @@ from flowfabric.core.queues import QueueFilter, kind_id, queue_filter, set_of
 from flowfabric.core.record import Record, queued_since
 from flowfabric.core.states import LANE_STATES, serves_claims
 from flowfabric.engine.checking import stored, whole
+from flowfabric.engine.config_cache import ConfigCache
 from flowfabric.engine.draining import drain
-from flowfabric.errors import (
-    InvalidInput,
-    ResourceExhausted,
-    TransportError,
-)
+from flowfabric.errors import InvalidInput, ResourceExhausted
 from flowfabric.operations import lanes as declared
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.lanes import LaneInfo, LaneQueues, Queue
@@ -79,11 +74,6 @@ _log = logging.getLogger("flowfabric.lanes")
 MOST_SETS: Final = 1_000
 MOST_SHARDS: Final = 256
 MOST_LISTED: Final = 1_000
-_FRESH_S: Final = 1.0
-# How long to wait for a store that does not answer, and how old a cached lane may be that is used
-# instead.
-_SOON_S: Final = 1.0
-_STALE_S: Final = 60.0
 _MOST_ROUTES: Final = 1_000
 
 Name = tuple[str, str]
@@ -111,7 +101,6 @@ class Route(msgspec.Struct, frozen=True):
 class Known(msgspec.Struct, frozen=True):
     lane: Lane
     sets: dict[str, tuple[str, ...]]
-    read_at: float
     is_stored: bool
 
 
@@ -133,47 +122,31 @@ def _sets_document(namespace: str, lane: str) -> str:
 
 
 class Lanes:
-    """A cache of lane documents, dropped on every configuration change, and when it was not certain
-    for a second that no change was missed."""
+    """A cache of lane documents."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._subscription = backend.notifier().subscribe(CONFIG_TOPIC)
-        self._cache: dict[Name, Known] = {}
+        self._cache = ConfigCache[Name, Known](backend, "reading a lane", self._read)
         # Answers derived from the cache; they go whenever a lane is read anew.
         self._routes: dict[_Asked, Route] = {}
-        self._reading = SingleFlight("reading a lane", self._read)
-        # Since when the store was asked without an answer.
-        self._unread_since: dict[Name, float] = {}
         self._registering: set[asyncio.Task[None]] = set()
 
     def known(self, name: Name) -> Known | None:
-        """The lane as cached, None when it must be looked up; names that nobody has checked are
-        not cached."""
-        if self._subscription.is_notified:
-            self._subscription.take()
-            self._cache.clear()
-        try:
-            found = self._cache.get(name)
-        except TypeError:
-            return None
-        if found is None:
-            return None
-        last_certain_at = max(found.read_at, self._subscription.last_message_at)
-        return found if time.monotonic() - last_certain_at <= _FRESH_S else None
+        """The lane as cached, None when it must be looked up."""
+        return self._cache.known(name)
 
     async def look_up(self, namespace: str, lane: str) -> Lane:
         """The lane as stored, or, while the store does not answer, as last read."""
-        return (await self._read_soon((namespace, lane))).lane
+        return (await self._cache.soon((namespace, lane))).lane
 
     def used(self, namespace: str, lane: str) -> None:
         """Store the document of a lane that got its first work; doing it twice is harmless."""
         name = (namespace, lane)
-        found = self._cache.get(name)
+        found = self._cache.peek(name)
         if found is not None:
             if found.is_stored:
                 return
-            self._cache[name] = msgspec.structs.replace(found, is_stored=True)
+            self._cache.change(name, msgspec.structs.replace(found, is_stored=True))
         task = asyncio.ensure_future(self._register(namespace, lane))
         self._registering.add(task)
         task.add_done_callback(self._registering.discard)
@@ -189,7 +162,7 @@ class Lanes:
             remembered = self._routes.get(asked)
             if remembered is not None:
                 return remembered
-        known = [(lane, await self._fresh((namespace, lane))) for lane in lanes]
+        known = [(lane, await self._cache.fresh((namespace, lane))) for lane in lanes]
         claimable = [one for one in known if serves_claims(one[1].lane.state)]
         sets: dict[str, tuple[str, ...]] = {}
         for _, found in claimable:
@@ -207,12 +180,12 @@ class Lanes:
     async def register_set(self, record: Record) -> None:
         """Make the record's requirement set known before anything waits under it."""
         name = (record.namespace, record.lane)
-        if set_of(record.req_set) in (await self._fresh(name)).sets:
+        if set_of(record.req_set) in (await self._cache.fresh(name)).sets:
             return
         await decide(
             "the requirement sets of lane", record.lane, partial(self._add_set, name, record)
         )
-        self._cache.pop(name, None)
+        self._cache.drop(name)
 
     async def configure(
         self, namespace: str, lane: str, *, state: str | None = None, shards: int | None = None
@@ -264,7 +237,7 @@ class Lanes:
     async def lane_queues(self, lane: str, namespace: str = "default") -> LaneQueues:
         check_namespace(namespace)
         check_lane(lane)
-        known = await self._reading.get((namespace, lane))
+        known = await self._cache.read((namespace, lane))
         now = await self._backend.now()
         queues = tuple(
             Queue(
@@ -298,36 +271,16 @@ class Lanes:
         return not await drain(lambda: self._registering, waits=waits)
 
     async def close(self) -> None:
-        self._subscription.close()
-        await self._reading.close()
-
-    async def _fresh(self, name: Name) -> Known:
-        return self.known(name) or await self._read_soon(name)
-
-    async def _read_soon(self, name: Name) -> Known:
-        stale = self._cache.get(name)
-        if stale is None or time.monotonic() - stale.read_at > _STALE_S:
-            return await self._reading.get(name)
-        reading = self._reading.start(name)
-        since = self._unread_since.setdefault(name, time.monotonic())
-        left = since + _SOON_S - time.monotonic()
-        await asyncio.wait((reading,), timeout=max(0.0, left))
-        if not reading.done() or isinstance(reading.exception(), TransportError):
-            return stale
-        return reading.result()
+        await self._cache.close()
 
     async def _read(self, name: Name) -> Known:
         lane, sets = await self._backend.config_get([_lane_document(*name), _sets_document(*name)])
-        found = Known(
+        self._routes.clear()
+        return Known(
             lane=_lane_decoder.decode(lane.body) if lane else Lane(),
             sets=_sets_decoder.decode(sets.body) if sets else {},
-            read_at=time.monotonic(),
             is_stored=lane is not None,
         )
-        self._cache[name] = found
-        self._routes.clear()
-        self._unread_since.pop(name, None)
-        return found
 
     async def _register(self, namespace: str, lane: str) -> None:
         put = ConfigPut(_lane_document(namespace, lane), 0, msgspec.json.encode(Lane()))
@@ -358,7 +311,7 @@ class Lanes:
         expected = document.version if document else 0
         put = ConfigPut(_lane_document(*name), expected, msgspec.json.encode(changed))
         applied = (await self._backend.config_put([put]))[0].applied
-        self._cache.pop(name, None)
+        self._cache.drop(name)
         return changed if applied else WRITE_CONFLICT
 
 

@@ -31,11 +31,13 @@ from flowfabric.core.declared_tasks import (
 from flowfabric.core.ids import check_kind, check_lane, check_namespace, check_text, check_worker_id
 from flowfabric.core.pages import Room, json_bytes
 from flowfabric.core.policy import freeze
+from flowfabric.core.rules.operators import clamp_priority
 from flowfabric.core.schedules import document_name as schedule_name
 from flowfabric.core.schedules import read_schedule
 from flowfabric.core.tags import submitted_tags
 from flowfabric.engine.checking import MAX_INSTANT, integer, whole
 from flowfabric.engine.deps import Deps
+from flowfabric.engine.task_options import DeclaredOptions
 from flowfabric.engine.workers import Workers
 from flowfabric.errors import FlowFabricError, InvalidInput, NotFound, ResourceExhausted
 from flowfabric.operations import tasks as declared
@@ -62,10 +64,11 @@ _MOST_COUNTED: Final = 1_000
 
 
 class Tasks:
-    def __init__(self, deps: Deps, workers: Workers) -> None:
+    def __init__(self, deps: Deps, workers: Workers, options: DeclaredOptions) -> None:
         self._deps = deps
         self._backend = deps.store.backend
         self._workers = workers
+        self._options = options
         # How many tasks a namespace has, and when that was counted.
         self._counts: dict[str, tuple[int, float]] = {}
 
@@ -143,7 +146,10 @@ class Tasks:
         return outcomes
 
     async def _put(self, puts: Sequence[ConfigPut]) -> list[bool]:
-        return [one.applied for one in await self._backend.config_put(puts)] if puts else []
+        answers = await self._backend.config_put(puts) if puts else []
+        for put in puts:
+            self._options.drop(name_of(put.name))
+        return [one.applied for one in answers]
 
     async def _room(self, namespace: str) -> int:
         """How many more tasks a namespace may have, as counted at most a minute ago: processes that
@@ -292,7 +298,9 @@ def _declaration(asked: NewTask) -> Declaration:
     return Declaration(
         version=check_text(asked.version, "version", _VERSION_BYTES, allow_control=False),
         lane=check_lane(asked.lane),
-        priority=None if asked.priority is None else integer(asked.priority, "priority"),
+        priority=None
+        if asked.priority is None
+        else clamp_priority(integer(asked.priority, "priority")),
         tags=submitted_tags(asked.tags),
         policy=freeze(policy),
         delay_ms=whole(asked.delay_ms, "delay_ms", 0, MAX_INSTANT),

@@ -166,6 +166,7 @@ def _graph_node(node: Node[Any], now: int) -> GraphNode:
         policy=asked.policy,
         tags=asked.tags,
         delay_until=asked.delay_until,
+        typed=asked.typed,
     )
 
 

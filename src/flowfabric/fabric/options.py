@@ -5,6 +5,8 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypedDict
 
+import msgspec
+
 from flowfabric.core.ids import check_lane, check_namespace
 from flowfabric.core.policy import (
     ExecutionPolicy,
@@ -64,10 +66,16 @@ _PAIR: Final = 2
 
 
 def prepared(
-    kind: str, options: Options, namespace: str, result_type: Callable[[], Any] = lambda: Any
+    kind: str,
+    options: Options,
+    namespace: str,
+    result_type: Callable[[], Any] = lambda: Any,
+    *,
+    typed: bool = True,
 ) -> BoundCall[Any]:
     """A call without a payload, with checked options; a wrong one is refused before anything is
-    sent. The policy is text that the engine reads once."""
+    sent. The policy is text that the engine reads once. A call that is not typed, by the name of
+    its kind, states only the options that are given."""
     unknown = sorted(set(options) - _KNOWN)
     if unknown:
         raise ConfigError(f"options.{unknown[0]}: there is no such option{_meant(unknown[0])}")
@@ -77,12 +85,13 @@ def prepared(
     submission = Submission(
         kind=kind,
         namespace=own,
-        lane=lane,
+        lane=lane if typed or "lane" in options else "",
         priority=options.get("priority"),
         idempotency_key=options.get("idempotency_key", ""),
-        tags=tags or None,
-        policy=_policy_text(options, own) or None,
+        tags=tags if tags or (not typed and "tags" in options) else None,
+        policy=_policy_text(options, own, typed=typed) or None,
         delay_until=delay_until,
+        typed=typed,
     )
     return BoundCall(submission=submission, result_type=result_type, delay_ms=delay_ms)
 
@@ -121,20 +130,58 @@ def _listed(value: object, option: str) -> Iterable[Any]:
     return value
 
 
-def _policy_text(options: Options, namespace: str) -> str:
+# Where a policy has what an option says.
+_PLACES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    "retries": (("retry_policy", "max_retries"),),
+    "backoff": (("retry_policy", "backoff"),),
+    "retry_on": (("retry_policy", "retryable_categories"),),
+    "timeout": (("timeout_policy", "attempt_timeout_ms"),),
+    "deadline": (("timeout_policy", "execution_deadline_ms"),),
+    "needs": (("routing_requirements", "required_capabilities"),),
+    "budget": (("budget_ids",),),
+    "budgets": (("budget_ids",),),
+    "quota": (("quota_ids",),),
+    "quotas": (("quota_ids",),),
+    "concurrency": (("concurrency_key",), ("concurrency_limit",)),
+    "fairness": (("fairness_key",),),
+    "dedup_window": (("dedup_window_ms",),),
+    "retention": (("retention_ms",),),
+    "max_replays": (("max_replay_count",),),
+    "max_reclaims": (("max_reclaim_count",),),
+    "stream": (("stream_policy",),),
+    "on_suspend_timeout": (("suspension_policy", "timeout_behavior"),),
+    "on_nondeterminism": (("on_nondeterminism",),),
+}
+
+
+def _stated(policy: ExecutionPolicy, options: Options) -> str:
+    """The policy with the members of these options alone, those among them that are defaults."""
+    members: dict[str, Any] = {}
+    for *parts, name in (place for one in options for place in _PLACES.get(one, ())):
+        value: Any = policy
+        at = members
+        for part in parts:
+            value = getattr(value, part)
+            at = at.setdefault(part, {})
+        at[name] = getattr(value, name, None)
+    return msgspec.json.encode(members).decode() if members else ""
+
+
+def _policy_text(options: Options, namespace: str, *, typed: bool) -> str:
     try:
         wanted = ExecutionPolicy(
-            retry_policy=_retry(options),
+            retry_policy=_retry(options, typed=typed),
             timeout_policy=_timeouts(options),
             budget_ids=_ids(options, "budget", "budgets"),
             quota_ids=_ids(options, "quota", "quotas"),
             fairness_key=options.get("fairness"),
-            routing_requirements=_routing(options),
+            routing_requirements=_routing(options, typed=typed),
             suspension_policy=_suspension(options),
             stream_policy=options.get("stream"),
             **_rest(options),
         )
-        return freeze(decode_policy(wanted))
+        checked = decode_policy(wanted)
+        return freeze(checked) if typed else _stated(wanted, options)
     except ConfigError:
         raise
     except FlowFabricError as fault:
@@ -161,11 +208,11 @@ def _rest(options: Options) -> dict[str, Any]:
     return given
 
 
-def _retry(options: Options) -> RetryPolicy | None:
+def _retry(options: Options, *, typed: bool) -> RetryPolicy | None:
     retries = options.get("retries", 0)
     if type(retries) is not int or retries < 0:
         raise ConfigError(f"options.retries: expected 0 or more, got {retries!r}")
-    if not retries:
+    if not retries and typed:
         return None
     backoff = options.get("backoff", ExponentialBackoff())
     if not isinstance(backoff, FixedBackoff | ExponentialBackoff):
@@ -211,9 +258,9 @@ def _timeouts(options: Options) -> TimeoutPolicy | None:
     return TimeoutPolicy(optional_ms(timeout), optional_ms(deadline, "deadline"))
 
 
-def _routing(options: Options) -> RoutingRequirements | None:
+def _routing(options: Options, *, typed: bool) -> RoutingRequirements | None:
     needs = names_in(options.get("needs", ()), "options.needs")
-    return RoutingRequirements(needs) if needs else None
+    return RoutingRequirements(needs) if needs or not typed else None
 
 
 def _suspension(options: Options) -> SuspensionPolicy | None:

@@ -94,6 +94,7 @@ def new_schedule(call: BoundCall[Any], terms: ScheduleTerms) -> NewSchedule:
         policy=work.policy,
         tags=work.tags,
         priority=work.priority,
+        typed=work.typed,
         every_ms=optional_ms(every, "every"),
         cron=terms.get("cron"),
         tz=terms.get("tz", "UTC"),

@@ -164,6 +164,7 @@ class SyncFabric(Facade[FlowFabric]):
             self._thread.run(worker.stop())
 
     events = blocking_each(FlowFabric.events)
+    tasks = blocking_each(FlowFabric.tasks)
     signal = blocking(FlowFabric.signal)
     budget = blocking(FlowFabric.budget)
     quota = blocking(FlowFabric.quota)

@@ -21,7 +21,7 @@ R = TypeVar("R")
 def bound(kind: str, payload: object, options: Options, namespace: str) -> BoundCall[Any]:
     """A call by the name of its kind; the payload is bytes or anything encodable."""
     body, encoding = (b"", "") if payload is None else codecs.encode(payload)
-    return prepared(kind, options, namespace).with_payload(body, encoding)
+    return prepared(kind, options, namespace, typed=False).with_payload(body, encoding)
 
 
 def runs_of(

@@ -1,6 +1,6 @@
 """Executions: submit, cancel, hold, replay and other acts on one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -27,8 +27,16 @@ from flowfabric.operations.types import (
 if TYPE_CHECKING:
     Policy = bytes | str | Mapping[str, object] | msgspec.Raw | None
     Tags = Mapping[str, object]
+    Arguments = Mapping[str, object] | Sequence[object] | msgspec.Raw | None
 else:
     Tags = dict[str, str]
+    Arguments = Annotated[
+        msgspec.Raw,
+        msgspec.Meta(
+            description="JSON, instead of bytes: arguments by name, or a list of them",
+            extra_json_schema={"type": ["object", "array"]},
+        ),
+    ]
     Policy = Annotated[
         msgspec.Raw,
         msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/ExecutionPolicy"}),
@@ -52,13 +60,17 @@ _REFUSALS: Final = (
 
 
 class Submission(Part, frozen=True, gc=False, kw_only=True):
-    """An execution to submit. Values are checked when it is submitted."""
+    """An execution to submit. Values are checked when it is submitted. Options that are left out
+    are those that the task declares, unless the submission is `typed`: it comes from the code of
+    the task and states all of them."""
 
-    lane: str = msgspec.field(name="lane_id", default="default")
+    # "": that of the task, or `default`.
+    lane: str = msgspec.field(name="lane_id", default="")
     kind: str = msgspec.field(name="execution_kind")
     execution_id: NewExecutionId = ""
     namespace: Namespace = "default"
     input: bytes = msgspec.field(name="input_payload", default=b"")
+    arguments: Arguments = msgspec.field(name="input", default=None)
     payload_encoding: str = ""
     # None: that of the policy.
     priority: int | None = None
@@ -75,6 +87,7 @@ class Submission(Part, frozen=True, gc=False, kw_only=True):
     delay_until: Timestamp | None = None
     deadline_at: Timestamp | None = msgspec.field(name="execution_deadline_at", default=None)
     partition: int | None = msgspec.field(name="partition_id", default=None)
+    typed: bool = False
 
 
 class ExecutionCreated(Outcome, frozen=True, gc=False, tag="created"):

@@ -10,7 +10,7 @@ from flowfabric.core.edge_policies import EdgePolicy
 from flowfabric.core.graph import CancelPolicy
 from flowfabric.operations.answers import ErrorBody, error_of
 from flowfabric.operations.declaration import SUBMIT, SUBMIT_OR_WORKER, WORKER, operation
-from flowfabric.operations.executions import Policy, Tags, TagsUpdated
+from flowfabric.operations.executions import Arguments, Policy, Tags, TagsUpdated
 from flowfabric.operations.types import (
     EXECUTION_PATTERN,
     UUID_PATTERN,
@@ -58,9 +58,10 @@ class GraphNode(Part, frozen=True, gc=False, kw_only=True):
     """One member; what is unset is as for an execution submitted by itself."""
 
     name: str
-    lane: str = msgspec.field(name="lane_id", default="default")
+    lane: str = msgspec.field(name="lane_id", default="")
     kind: str = msgspec.field(name="execution_kind")
     input: bytes = msgspec.field(name="input_payload", default=b"")
+    arguments: Arguments = msgspec.field(name="input", default=None)
     payload_encoding: str = ""
     priority: int | None = None
     policy: Policy = None
@@ -68,6 +69,7 @@ class GraphNode(Part, frozen=True, gc=False, kw_only=True):
     delay_until: Timestamp | None = None
     deadline_at: Timestamp | None = msgspec.field(name="execution_deadline_at", default=None)
     execution_id: NewExecutionId = ""
+    typed: bool = False
 
 
 class GraphEdge(Part, frozen=True, gc=False, kw_only=True):

@@ -15,7 +15,7 @@ from flowfabric.errors import (
     QuotaNotFound,
 )
 from flowfabric.operations.declaration import READ, SUBMIT, operation
-from flowfabric.operations.executions import Policy, Tags
+from flowfabric.operations.executions import Arguments, Policy, Tags
 from flowfabric.operations.types import (
     VISIBLE,
     Answer,
@@ -36,12 +36,14 @@ CatchUp = Annotated[str, one_of("latest", "all", "none")]
 
 class NewSchedule(Part, frozen=True, kw_only=True):
     """Exactly one of `every_ms` and `cron` is given. Without `paused` it stays as it is. Values are
-    checked when it is put."""
+    checked when it is put. Unless it is `typed`, options that are left out are those that the task
+    declares at each time it fires."""
 
     kind: str
     namespace: Namespace = "default"
-    lane: str = "default"
+    lane: str = ""
     payload: bytes = b""
+    arguments: Arguments = msgspec.field(name="input", default=None)
     payload_encoding: str = ""
     policy: Policy = None
     tags: Tags | None = None
@@ -54,6 +56,7 @@ class NewSchedule(Part, frozen=True, kw_only=True):
     paused: bool | None = None
     overlap: Overlap = "allow"
     catch_up: CatchUp = "latest"
+    typed: bool = False
 
 
 class ScheduleInfo(Answer, frozen=True, kw_only=True):
@@ -62,7 +65,7 @@ class ScheduleInfo(Answer, frozen=True, kw_only=True):
     schedule_id: str
     namespace: str
     kind: str
-    lane: str
+    lane: str = ""
     payload: bytes = b""
     payload_encoding: str = ""
     policy: dict[str, Any] | None = None
@@ -76,6 +79,7 @@ class ScheduleInfo(Answer, frozen=True, kw_only=True):
     paused: bool
     overlap: Overlap
     catch_up: CatchUp
+    typed: bool = False
     next_at: int = 0
     last_fired_at: int = 0
     last_execution_id: str = ""

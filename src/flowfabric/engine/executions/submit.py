@@ -27,10 +27,11 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import clamp_priority
 from flowfabric.core.states import accepts_submissions, not_open, public_state
 from flowfabric.core.tags import submitted_tags
-from flowfabric.engine.checking import MAX_INSTANT, body, integer, whole
+from flowfabric.engine.checking import JSON, MAX_INSTANT, body, integer, json_input, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.limits.names import KnownLimits, resolved
+from flowfabric.engine.task_options import DeclaredOptions
 from flowfabric.errors import (
     Conflict,
     FlowFabricError,
@@ -64,10 +65,11 @@ _COMPARED: Final = frozenset[With]({"input"})
 
 
 class Executions:
-    def __init__(self, deps: Deps, lanes: Lanes) -> None:
+    def __init__(self, deps: Deps, lanes: Lanes, options: DeclaredOptions) -> None:
         self._deps = deps
         self._lanes = lanes
         self._limits = KnownLimits(deps.store.backend)
+        self.complete = options.complete
 
     @implements(declared.Executions.submit)
     async def create(self, new: Submission, trace: str = "") -> Submitted:
@@ -141,6 +143,10 @@ class Executions:
         # Only the priority is judged before the lane, which must take work.
         if asked.priority is not None:
             integer(asked.priority, "priority")
+        if asked.arguments is not None:
+            asked = _with_json_input(asked)
+        if not asked.typed:
+            asked = await self.complete(asked)
         known = self._lanes.known((asked.namespace, asked.lane))
         if known is None:
             _check_names(asked)
@@ -288,6 +294,13 @@ def _traced(new: NewExecution, trace: str) -> NewExecution:
     """With the trace as a tag, which does not count towards the bounds of the caller's tags."""
     tags = {TRACEPARENT: trace, **new.record.tags}
     return msgspec.structs.replace(new, record=msgspec.structs.replace(new.record, tags=tags))
+
+
+def _with_json_input(asked: Submission) -> Submission:
+    text = json_input(asked.arguments, asked.input, "input_payload", asked.payload_encoding)
+    if text is None:
+        return asked
+    return msgspec.structs.replace(asked, arguments=None, input=text, payload_encoding=JSON)
 
 
 def _check_names(asked: Submission) -> None:

@@ -15,6 +15,7 @@ from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import check_namespace, check_text, compose, parse_execution_id, parse_uuid
 from flowfabric.core.new_execution import NewExecution, NewGraph, WholeGraph, chunks_of
 from flowfabric.core.tags import submitted_tags
+from flowfabric.engine.checking import json_input
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions.submit import Executions
 from flowfabric.engine.flows.edges import data_ref, edge_kind
@@ -68,7 +69,7 @@ def digest_of(asked: GraphSubmission) -> str:
     """What tells one graph from another under the same key."""
     shape = (
         [
-            (node.name, node.lane, node.kind, node.execution_id, sha256(node.input).hexdigest())
+            (node.name, node.lane, node.kind, node.execution_id, _input_digest(node))
             for node in asked.nodes
         ],
         [
@@ -78,6 +79,11 @@ def digest_of(asked: GraphSubmission) -> str:
         [(group.target, read_edge_policy(group.policy)) for group in asked.groups],
     )
     return sha256(msgspec.json.encode(shape)).hexdigest()[:32]
+
+
+def _input_digest(node: GraphNode) -> str:
+    text = json_input(node.arguments, node.input, "input_payload", node.payload_encoding)
+    return sha256(node.input if text is None else text).hexdigest()
 
 
 def _check_nodes(nodes: Sequence[GraphNode]) -> set[str]:
@@ -174,7 +180,7 @@ class Graphs:
             {ids[name]: _group(flow, ids[name], policy) for name, policy in policies.items()},
         )
         stored, is_new = await self._write(chunks_of(_with_counts(whole)))
-        for lane in {node.lane for node in graph.nodes}:
+        for lane in {member.record.lane for member in whole.members}:
             self._lanes.used(flow.namespace, lane)
         answer = GraphSubmitted if is_new else GraphAlreadySubmitted
         return answer(flow.flow_id, stored.graph_revision, ids)
@@ -262,6 +268,7 @@ def _submission(flow: Flow, node: GraphNode, execution_id: str, creator: str) ->
         namespace=flow.namespace,
         lane=node.lane,
         input=node.input,
+        arguments=node.arguments,
         payload_encoding=node.payload_encoding,
         priority=node.priority,
         creator=creator,
@@ -271,6 +278,7 @@ def _submission(flow: Flow, node: GraphNode, execution_id: str, creator: str) ->
         policy=node.policy,
         delay_until=node.delay_until,
         deadline_at=node.deadline_at,
+        typed=node.typed,
     )
 
 

@@ -41,8 +41,8 @@ def zone_of(name: object) -> tzinfo:
     return ZoneInfo(name)
 
 
-def submission_of(schedule: Schedule, time: int) -> Submission:
-    """What a schedule submits for a time."""
+def submission_of(schedule: Schedule) -> Submission:
+    """What a schedule submits at every time."""
     return Submission(
         kind=schedule.kind,
         namespace=schedule.namespace,
@@ -51,9 +51,16 @@ def submission_of(schedule: Schedule, time: int) -> Submission:
         payload_encoding=schedule.payload_encoding,
         priority=schedule.priority,
         creator=f"schedule:{schedule.schedule_id}",
-        tags=marked(schedule, time),
+        tags=schedule.tags or None,
         policy=schedule.policy,
+        typed=schedule.typed,
     )
+
+
+def marked_for(schedule: Schedule, time: int, completed: Submission) -> Submission:
+    """The submission of a time, from one with all options stated."""
+    tags = marked(completed.tags or {}, schedule.schedule_id, time)
+    return msgspec.structs.replace(completed, tags=tags, typed=True)
 
 
 class Firings:
@@ -114,11 +121,12 @@ class Firings:
 
     async def _submit(self, schedule: Schedule, time: int, execution_id: str) -> str:
         """Submit for a time, unless that was done, perhaps with what the schedule said before."""
-        submission = msgspec.structs.replace(
-            submission_of(schedule, time),
+        named = msgspec.structs.replace(
+            submission_of(schedule),
             execution_id=execution_id,
             idempotency_key=fire_key(schedule.schedule_id, time),
         )
+        submission = marked_for(schedule, time, await self._executions.complete(named))
         return (await self._executions.create_derived(submission)).execution_id
 
     async def _fire_ids(self, schedule: Schedule) -> Callable[[int], str]:

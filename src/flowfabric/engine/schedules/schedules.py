@@ -28,10 +28,10 @@ from flowfabric.core.schedules import (
     write_schedule,
 )
 from flowfabric.core.tags import submitted_tags
-from flowfabric.engine.checking import body, whole
+from flowfabric.engine.checking import JSON, body, json_input, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions.submit import Executions
-from flowfabric.engine.schedules.firing import Firings, submission_of, zone_of
+from flowfabric.engine.schedules.firing import Firings, marked_for, submission_of, zone_of
 from flowfabric.errors import InvalidInput, NotFound
 from flowfabric.operations import schedules as declared
 from flowfabric.operations.declaration import implements
@@ -61,7 +61,8 @@ class Schedules:
     @implements(declared.Schedules.put_schedule)
     async def put(self, schedule_id: str, new: NewSchedule) -> ScheduleInfo:
         asked = checked_schedule(schedule_id, new)
-        await self._executions.check(submission_of(asked, 0))
+        completed = await self._executions.complete(submission_of(asked))
+        await self._executions.check(marked_for(asked, 0, completed))
         zone = zone_of(asked.tz)
 
         def decision(before: Schedule | None, now: int) -> Schedule:
@@ -148,7 +149,9 @@ class Schedules:
     async def trigger(self, schedule_id: str, namespace: str = "default") -> Triggered:
         _, schedule = await self._read(namespace, schedule_id)
         now = await self._backend.now()
-        submitted = await self._executions.create(submission_of(schedule, now))
+        submitted = await self._executions.create(
+            marked_for(schedule, now, await self._executions.complete(submission_of(schedule)))
+        )
 
         def decision(found: Schedule | None, at: int) -> Schedule:
             return msgspec.structs.replace(
@@ -203,16 +206,18 @@ class Schedules:
 def checked_schedule(schedule_id: str, order: NewSchedule) -> Schedule:
     """The schedule of a request, without a history; what it submits is not checked yet."""
     policy = bytes(order.policy) if isinstance(order.policy, msgspec.Raw) else order.policy
+    text = json_input(order.arguments, order.payload, "payload", order.payload_encoding)
     return Schedule(
         schedule_id=check_schedule_id(schedule_id),
         namespace=order.namespace,
         kind=check_text(order.kind, "execution_kind", 1024, allow_empty=False),
         lane=order.lane,
-        payload=body(order.payload, "payload", MAX_PAYLOAD_BYTES),
-        payload_encoding=order.payload_encoding,
+        payload=body(order.payload if text is None else text, "payload", MAX_PAYLOAD_BYTES),
+        payload_encoding=order.payload_encoding if text is None else JSON,
         policy=freeze(policy),
         tags=submitted_tags(order.tags),
         priority=order.priority,
+        typed=_one_of(order.typed, "typed", (False, True)),
         paused=_one_of(order.paused, "paused", (None, False, True)) or False,
         overlap=_one_of(order.overlap, "overlap", get_args(Overlap)),
         catch_up=_one_of(order.catch_up, "catch_up", get_args(CatchUp)),
