@@ -56,9 +56,10 @@ from flowfabric.operations.executions import (
 from flowfabric.operations.flow_queries import FlowSearch
 from flowfabric.operations.nouns import DECLARED
 from flowfabric.operations.schedules import Backfill, NewSchedule
-from flowfabric.operations.signals import Approval, NewSignal
+from flowfabric.operations.signals import Approval, Mail, NewSignal
 from flowfabric.operations.store import NewSecret
 from flowfabric.operations.streams import StreamRange, Tail
+from flowfabric.operations.tasks import NewTask
 from flowfabric.operations.tokens import NewToken
 from flowfabric.operations.workers import (
     Claim,
@@ -234,6 +235,12 @@ async def _signals(world: World) -> None:
     assert isinstance(done, Accepted)
     assert done.effect == "resume_condition_satisfied"
     assert await admin.state(paused) == "waiting"
+    mail = await admin.signal_by_name(
+        paused, "go", Mail(payload=msgspec.Raw(b'{"n":1}'), id="first")
+    )
+    assert isinstance(mail, Accepted)
+    (unread,) = (await admin.read_mailbox(paused)).signals
+    assert (unread.signal_name, unread.payload) == ("go", b'{"n":1}')
 
 
 async def _output(world: World) -> None:
@@ -352,8 +359,17 @@ async def _limits(world: World) -> None:
     assert await admin.cancel_reservation(own, "r2") == budgets.Ok()
     assert (await admin.describe_budget(own)).usage == {"tokens": 50}
     assert (await admin.reset_budget(own)).next_reset_at == 0
+    change = budgets.BudgetChange(hard_limits={"tokens": 200})
+    assert (await admin.change_budget(own, change)).after == {"hard_limits.tokens": 200}
+    assert own in [one.budget.budget_id for one in (await admin.list_budgets()).items]
     quota = budgets.NewQuota(window_seconds=1, max_requests_per_window=1, max_concurrent=1)
-    assert isinstance(await admin.create_quota(quota), budgets.QuotaCreated)
+    created = await admin.create_quota(quota)
+    assert isinstance(created, budgets.QuotaCreated)
+    policy_id = created.quota_policy_id
+    more = budgets.QuotaChange(max_concurrent=2)
+    assert (await admin.change_quota(policy_id, more)).after == {"max_concurrent": 2}
+    assert (await admin.describe_quota(policy_id)).max_concurrent == 2
+    assert policy_id in [one.quota.quota_policy_id for one in (await admin.list_quotas()).items]
 
 
 async def _lanes(world: World) -> None:
@@ -433,6 +449,11 @@ async def _work(world: World) -> None:
     )
     done = await admin.finish([finish_of(granted, Complete())])
     assert done.items == [Finished(state="completed")]
+    known = await admin.register_tasks(me, [NewTask(kind="report")])
+    assert not isinstance(known.items[0], Exception)
+    assert [one.kind for one in (await admin.list_tasks()).items] == ["report"]
+    await admin.delete_task("report")
+    assert (await admin.list_tasks()).items == []
     assert (await admin.leave(me)).outcome == "left"
 
 

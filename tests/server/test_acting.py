@@ -252,7 +252,8 @@ async def test_a_grant_reserves_the_best_work_of_a_lane(served: Served) -> None:
 # Changes that leave no line in the audit log: what programs and workers do all the time. The event
 # log has them.
 UNAUDITED = {
-    *("submit", "submit_many", "submit_graph", "create_flow", "add_member", "signal"),
+    *("submit", "submit_many", "submit_graph", "create_flow", "add_member"),
+    *("signal", "signal_by_name", "register_tasks"),
     *("children_flow", "report_progress", "watch"),
     *("report_usage", "report_usages", "reserve", "commit_reservation", "cancel_reservation"),
     *("register_worker", "heartbeat", "leave", "claim", "claim_grant", "claim_granted", "renew"),
@@ -261,7 +262,7 @@ UNAUDITED = {
 # Those whose use case writes the line, because only it knows what was done.
 AUDITED_INSIDE = {
     *("resume", "revoke_lease", "approve", "rotate_waitpoint_hmac_secret"),
-    *("create_token", "revoke_token"),
+    *("create_token", "revoke_token", "change_budget", "change_quota"),
 }
 
 

@@ -15,6 +15,7 @@ KIB = 1024
 LARGE = {"/v1/executions": 1024 * KIB}
 MEDIUM = {
     "/v1/executions/{execution_id}/signal": 256 * KIB,
+    "/v1/executions/{execution_id}/signals/{name}": 256 * KIB,
     "/v1/executions/{execution_id}/waitpoints/{waitpoint_id}/approve": 256 * KIB,
 }
 BATCHED = (
@@ -24,6 +25,7 @@ BATCHED = (
     "/v1/worker/frames",
     "/v1/worker/journal",
     "/v1/worker/suspend",
+    "/v1/worker/tasks",
 )
 BATCH = dict.fromkeys(BATCHED, 8192 * KIB)
 AGREED = {**LARGE, **MEDIUM, **BATCH}

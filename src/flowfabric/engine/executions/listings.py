@@ -7,6 +7,7 @@ import msgspec
 
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
 from flowfabric.core.documents import SUSPENSION
+from flowfabric.core.events import NONDETERMINISM
 from flowfabric.core.facets import facets
 from flowfabric.core.ids import check_lane, check_namespace, parse_execution_id
 from flowfabric.core.record import Record
@@ -150,9 +151,7 @@ class Listings:
         rows = await _least(shown, _timeout_place, after, limit + 1)
         page = rows[:limit]
         codes = await self._reason_codes(page)
-        lines = [
-            suspended_of(record, codes.get(record.suspension_id, record.reason)) for record in page
-        ]
+        lines = [suspended_of(record, codes.get(record.suspension_id, "")) for record in page]
         next_cursor = f"{sort_of(page[-1])}:{page[-1].execution_id}" if len(rows) > limit else ""
         return operations.Page(items=lines, next_cursor=next_cursor)
 
@@ -257,6 +256,9 @@ def public_counts(counts: dict[str, int]) -> dict[str, int]:
 
 
 def suspended_of(record: Record, reason_code: str = "") -> SuspendedExecution:
+    if record.reason == NONDETERMINISM:
+        # What it waited for before is over.
+        reason_code = NONDETERMINISM
     return SuspendedExecution(
         execution_id=record.execution_id,
         suspended_at_ms=record.moved_at,
