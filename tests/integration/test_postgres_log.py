@@ -12,7 +12,8 @@ import pytest
 from flowfabric.app import open_engine
 from flowfabric.backend.base import LOG_TOPIC
 from flowfabric.backend.postgres.horizon import Horizon
-from flowfabric.backend.types import EventFilter, StoredEvent
+from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
+from flowfabric.core.retention import LogLimits
 from flowfabric.engine import Engine
 from flowfabric.engine.attempts import claims
 from flowfabric.engine.executions import waits
@@ -136,6 +137,62 @@ async def test_without_a_horizon_readers_lose_entries(
             return
         shared_postgres().run(f"TRUNCATE {SCHEMA}.log")
     pytest.fail("nothing was lost")
+
+
+# ---- numbers that nobody sees
+
+
+async def test_numbers_that_were_rolled_back_are_not_missed(url: str) -> None:
+    async with engines(url, 1) as (engine,):
+        start = await cursor_of(engine)
+        burn_numbers()
+        await one_more(engine)
+        page = await read_from(engine, start)
+        assert (len(page.events), page.missed) == (1, False)
+
+
+async def test_a_reader_that_has_seen_all_misses_nothing_of_a_trimmed_log(url: str) -> None:
+    async with engines(url, 2) as (engine, other):
+        start = await cursor_of(engine)
+        for _ in range(3):
+            await one_more(engine)
+        seen_all = (await read_from(engine, start)).cursor
+        await asyncio.gather(*(trim(one) for one in (engine, other) for _ in range(3)))
+        burn_numbers()
+        last = await one_more(engine)
+        for cursor, missed in ((seen_all, False), (start, True), (await cursor_of(engine), False)):
+            page = await read_from(engine, cursor)
+            assert [one.entry.execution_id for one in page.events] == [last]
+            assert page.missed is missed
+        assert shared_postgres().run(f"SELECT count(*) FROM {SCHEMA}.log") == [(2,)]
+
+
+async def cursor_of(engine: Engine) -> bytes:
+    return await engine.deps.store.backend.cursor("oldest")
+
+
+async def one_more(engine: Engine) -> str:
+    """Make an entry of one more execution."""
+    submitted = await engine.executions.create(Submission(kind="one"))
+    await engine.grants.issue_and_claim(submitted.execution_id)
+    return submitted.execution_id
+
+
+async def read_from(engine: Engine, cursor: bytes) -> EventPage:
+    """All entries behind the cursor, once nothing holds them back."""
+    backend = engine.deps.store.backend
+    while not (page := await backend.events(cursor, EventFilter(), 10)).events:
+        with closing(backend.notifier().subscribe(LOG_TOPIC)) as log:
+            await log.wait(0.05)
+    return page
+
+
+async def trim(engine: Engine) -> None:
+    await engine.deps.store.backend.purge(1, log=LogLimits(keep_ms=1_000_000, keep=0))
+
+
+def burn_numbers() -> None:
+    shared_postgres().run(f"SELECT nextval('{SCHEMA}.log_number') FROM generate_series(1, 5)")
 
 
 # ---- a transaction of somebody else

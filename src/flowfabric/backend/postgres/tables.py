@@ -50,7 +50,16 @@ _SNAPSHOT: Final[Statement] = (
         + age(CAST(pg_snapshot_xmax(s) AS xid)) FROM pg_current_snapshot() AS s""",
     (),
 )
-_FIRST_LOGGED: Final[Statement] = ("SELECT min(number) FROM log", ())
+# A number may be missing because its transaction was rolled back, so the first one that is there
+# does not tell where a trim ended. The last entry that a trim drops stays, as an empty mark.
+_FIRST_LOGGED: Final[Statement] = (
+    "SELECT number, octet_length(body) = 0 FROM log ORDER BY number LIMIT 1",
+    (),
+)
+_NEWEST_LOGGED: Final[Statement] = ("SELECT max(number) FROM log", ())
+_LAST_UP_TO: Final = "SELECT max(number) FROM log WHERE number <= ?"
+_DROP_LOG: Final = "DELETE FROM log WHERE number < ?"
+_MARK_LOG: Final = "UPDATE log SET body = '', at = 0 WHERE number = ?"
 _LOG_ROWS: Final = (
     "SELECT number, body FROM log WHERE number > ? AND number <= ? ORDER BY number LIMIT ?"
 )
@@ -149,7 +158,7 @@ class PostgresTables(FetchedTables):
 
     def log_bounds(self) -> tuple[int, int]:
         if not self.is_reading:
-            return super().log_bounds()
+            return self._stored_bounds()
         over = [ROLLBACK] if self._is_open else []
         begin = self.connection.begin(reading=True)
         statements = [*over, BEGIN, (_LAST_LOGGED, ()), _SNAPSHOT, COMMIT, *begin, _FIRST_LOGGED]
@@ -157,11 +166,25 @@ class PostgresTables(FetchedTables):
         known = self._horizon.final
         answers = self.send(statements)
         ((number,),), (snapshot,) = answers[len(over) + 1 : len(over) + 3]
-        ((first,),) = answers[-1]
         self._last_logged = number
         end = self._log_end = max(known, self._horizon.advance(number, *snapshot))
         self.is_log_behind = end < number
-        return (end if first is None else min(first - 1, end)), end
+        number, is_mark = answers[-1][0] if answers[-1] else (0, False)
+        return (min(number, end) if is_mark else 0), end
+
+    def _stored_bounds(self) -> tuple[int, int]:
+        first, ((newest,),) = self.send([_FIRST_LOGGED, _NEWEST_LOGGED])
+        if not first:
+            return 0, 0
+        ((number, is_mark),) = first
+        return (number if is_mark else number - 1), newest
+
+    def drop_log(self, end: int) -> int:
+        ((mark,),) = self.rows(_LAST_UP_TO, (end,))
+        if mark is None:
+            # Another process has dropped more meanwhile.
+            return 0
+        return sum(self.change_each([(_DROP_LOG, (mark,)), (_MARK_LOG, (mark,))]))
 
     def log_rows(self, after: int, limit: int) -> list[LogRow]:
         if self._log_end is None:

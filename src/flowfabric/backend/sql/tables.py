@@ -364,7 +364,11 @@ class SqlTables(Session):
         fresh = self.rows(_LOG_FRESH, (most, before))
         stale = fresh[0][0] - 1 if fresh else most
         end = min(max(stale, last - keep), most)
-        return self.change(_LOG_TRIM, (end,)) if end > first else 0
+        return self.drop_log(end) if end > first else 0
+
+    def drop_log(self, end: int) -> int:
+        """Drop the entries up to a number."""
+        return self.change(_LOG_TRIM, (end,))
 
     def drop_expired_keys(self, now: int, limit: int) -> int:
         return self.change(_EXPIRED_KEYS, (now, limit))
