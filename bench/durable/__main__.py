@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import signal
 import statistics
 import sys
 import tempfile
@@ -52,6 +53,7 @@ async def main(chosen: argparse.Namespace) -> bool:
                 found[engine.name].append(await _round(engine, chosen))
             except (Fault, TimeoutError, OSError) as fault:
                 faults[engine.name] = str(fault) or type(fault).__name__
+                print(f"  did not run here: {faults[engine.name]}", file=sys.stderr, flush=True)
     middle = {name: _medians(rounds) for name, rounds in found.items() if rounds}
     print(_table(engines, middle, faults))
     judged = [*ratios(middle)]
@@ -78,8 +80,9 @@ async def _round(engine: Engine, chosen: argparse.Namespace) -> Figures:
             async with engine.open(Path(directory)) as home:
                 run = _Run(engine, home, Path(directory), chosen.seconds)
                 measure = run.kill_and_restart if workload == "killed" else run.measure
-                figures |= await measure(workload)
-        print(f"  {figures}", file=sys.stderr, flush=True)
+                found = await measure(workload)
+        print(f"  {found}", file=sys.stderr, flush=True)
+        figures |= found
     return figures
 
 
@@ -179,5 +182,11 @@ def _table(engines: list[Engine], middle: dict[str, Figures], faults: dict[str, 
     return "\n".join(lines)
 
 
+def _end(number: int, frame: object) -> None:
+    """Told to end, leave the ordinary way: nothing that was started must stay behind."""
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
     sys.exit(0 if asyncio.run(main(arguments())) else 1)

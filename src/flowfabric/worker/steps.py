@@ -10,7 +10,9 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
+from types import FunctionType
 from typing import Any, Final, TypedDict
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -36,6 +38,8 @@ RESERVED: Final = "ff."
 # With the prefix of a failure it is still a name that the journal takes.
 _NAME_BYTES: Final = 1000
 _MAX_TEXT: Final = 120
+# The return types of functions that write them as text.
+_returned: Final = WeakKeyDictionary[FunctionType, Any]()
 _BACKOFF: Final = ExponentialBackoff(50, 5_000, 2.0, True)
 
 
@@ -258,8 +262,21 @@ def returns(fn: Callable[..., Any]) -> Any:
     found = getattr(fn, "__annotations__", {}).get("return", Any)
     if not isinstance(found, str):
         return found
+    own = getattr(fn, "__func__", fn)
+    if not isinstance(own, FunctionType):
+        return _evaluated(own)
+    # Costs as much as all the rest of a step, so it is done once for each function.
+    if own not in _returned:
+        type_ = _evaluated(own)
+        if type_ is Any:
+            # A name may be defined later.
+            return Any
+        _returned[own] = type_
+    return _returned[own]
+
+
+def _evaluated(fn: Callable[..., Any]) -> Any:
     try:
-        hints = inspect.get_annotations(fn, eval_str=True)
+        return inspect.get_annotations(fn, eval_str=True).get("return", Any)
     except (NameError, TypeError):
         return Any
-    return hints.get("return", Any)
