@@ -11,7 +11,7 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 
-from flowfabric.errors import UnsupportedStore
+from flowfabric import UnsupportedStore
 
 DONE, FAILED, MISSING = 0, 1, 2
 SHARED = ("__init__", "__main__", "following")

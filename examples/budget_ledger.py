@@ -9,8 +9,7 @@ the hard limit.
 import asyncio
 import sys
 
-from flowfabric import Context, FlowFabric
-from flowfabric.operations.budgets import NewReservation
+from flowfabric import Context, FlowFabric, NewReservation
 
 
 async def main(url: str = "memory://") -> None:

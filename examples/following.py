@@ -4,8 +4,7 @@ import asyncio
 from contextlib import aclosing
 from typing import Any
 
-from flowfabric import FlowFabric, Run
-from flowfabric.operations.events import FAMILIES, EventScope
+from flowfabric import FAMILIES, EventScope, FlowFabric, Run
 
 
 async def reaches(fabric: FlowFabric, run: Run[Any], state: str) -> None:

@@ -13,8 +13,7 @@ import tempfile
 from pathlib import Path
 
 from examples.following import reaches
-from flowfabric import ClaimedTask, Context, FlowFabric
-from flowfabric.operations.executions import Reclaim, ReclaimCapExceeded, ReclaimGranted
+from flowfabric import ClaimedTask, Context, FlowFabric, Reclaim, ReclaimCapExceeded, ReclaimGranted
 
 # Short, for this shows how it runs out; but longer than a busy machine stands still.
 LEASE = "5s"

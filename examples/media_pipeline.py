@@ -19,9 +19,9 @@ from flowfabric import (
     FlowRun,
     Middleware,
     PendingWaitpoint,
+    RateLimit,
     TaskInfo,
 )
-from flowfabric.worker.layers import RateLimit
 
 
 def noting(machine: str, done: dict[str, str]) -> Middleware:

@@ -10,8 +10,7 @@ import asyncio
 import sys
 
 from examples.following import reaches
-from flowfabric import Context, ExecutionFailed, FlowFabric
-from flowfabric.operations.signals import Approval
+from flowfabric import Approval, Context, ExecutionFailed, FlowFabric
 
 
 async def main(url: str = "memory://") -> None:

@@ -11,8 +11,7 @@ import sys
 
 import psycopg
 
-from flowfabric import FlowFabric, Task
-from flowfabric.errors import ExecutionNotFound, UnsupportedStore
+from flowfabric import ExecutionNotFound, FlowFabric, Task, UnsupportedStore
 
 
 async def main(url: str = "memory://") -> None:

@@ -9,8 +9,7 @@ import asyncio
 import sys
 from contextlib import aclosing
 
-from flowfabric import FlowFabric
-from flowfabric.operations.events import CompletionEvent
+from flowfabric import CompletionEvent, FlowFabric
 
 
 async def main(url: str = "memory://") -> None:

@@ -11,11 +11,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from flowfabric import FlowFabric
-from flowfabric.config import settings_from
-from flowfabric.core.plan import Family
-from flowfabric.fabric.connection import Connection
-from flowfabric.operations.events import EventScope, LeaseEvent
+from flowfabric import Connection, EventScope, Family, FlowFabric, LeaseEvent, settings_from
 
 LEASES: frozenset[Family] = frozenset({"lease"})
 

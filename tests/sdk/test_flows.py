@@ -40,6 +40,26 @@ async def test_results_take_the_place_of_nodes_with_their_types(fabric: FlowFabr
     assert (await run.info()).tags == {"team": "search"}
 
 
+async def test_a_whole_flow_has_results_by_the_names_of_its_nodes(fabric: FlowFabric) -> None:
+    @fabric.task
+    async def fetch(n: int) -> int:
+        if n < 0:
+            raise ValueError("negative")
+        return n * 10
+
+    flow = fabric.flow()
+    flow.race([fetch.bind(1), fetch.bind(1)])
+    flow.map(fetch, [2, 3])
+    broken = fabric.flow()
+    broken.map(fetch, [1, -1])
+    async with fabric.worker(concurrency=1):
+        found = await (await flow.submit()).results(timeout="30s")
+        assert (found["fetch#3"], found["fetch#4"]) == (20, 30)
+        run = await broken.submit()
+        with pytest.raises(ExecutionFailed, match="negative"):
+            await run.results(timeout="30s")
+
+
 async def test_bytes_and_nothing_are_handed_over_too(fabric: FlowFabric) -> None:
     @fabric.task
     async def read() -> bytes:

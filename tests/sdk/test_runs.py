@@ -1,5 +1,8 @@
 """Runs: everything one may ask of an execution, or have done to it."""
 
+from dataclasses import dataclass
+from typing import Unpack
+
 import pytest
 
 from flowfabric import ConfigError, Context, ExecutionCancelled, FlowFabric
@@ -9,6 +12,7 @@ from flowfabric.errors import (
     InvalidTagKey,
     WaitpointNotFound,
 )
+from flowfabric.fabric.listing import Listing
 
 NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
 
@@ -88,3 +92,36 @@ async def test_quotas_and_budgets_are_defined_once(fabric: FlowFabric) -> None:
     made, found = [await fabric.budget("llm", hard={"tokens": 10}) for _ in range(2)]
     assert (made.is_new, found.is_new) == (True, False)
     assert (await found.status()).hard_limits == {"tokens": 10}
+
+
+async def test_a_run_of_a_task_has_the_type_of_its_result(fabric: FlowFabric) -> None:
+    @dataclass
+    class Summary:
+        text: str
+
+    @fabric.task
+    async def summarise(url: str) -> Summary:
+        return Summary(url.upper())
+
+    async with fabric.worker():
+        known = (await summarise.submit("a")).id
+        assert await summarise.run(known).result(timeout="20s") == Summary("A")
+        assert await fabric.run(known).result() == {"text": "A"}
+
+
+async def test_executions_are_listed_by_what_they_match(fabric: FlowFabric) -> None:
+    ids = [(await fabric.submit("a", tags={"app.team": "x"}, lane="one")).id for _ in range(3)]
+    other = (await fabric.submit("b", lane="two")).id
+    await fabric.run(ids[0]).cancel()
+    await FlowFabric.over(fabric.open, namespace="shop").submit("a")
+
+    async def found(**query: Unpack[Listing]) -> set[str]:
+        return {one.execution_id async for one in fabric.list(**query)}
+
+    assert await found() == {*ids, other}
+    assert await found(kind="a", state="waiting") == set(ids[1:])
+    assert await found(state=["waiting", "cancelled"], tags={"app.team": "x"}) == set(ids)
+    assert await found(lane="two") == {other}
+    assert await found(before=1.0) == set()
+    instants = [one.created_at async for one in fabric.list(oldest_first=True)]
+    assert instants == sorted(instants)

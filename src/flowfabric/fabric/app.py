@@ -14,6 +14,8 @@ from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
+from msgspec.structs import replace
+
 from flowfabric.config import Settings, StoreUrl, settings_for
 from flowfabric.core.ids import check_namespace
 from flowfabric.core.plan import Family
@@ -23,6 +25,7 @@ from flowfabric.fabric.admin import Admin
 from flowfabric.fabric.connection import Connect, LazyConnection, connector, lazy
 from flowfabric.fabric.flows import Flow
 from flowfabric.fabric.limits import Budget, BudgetTerms, Limits, Quota, QuotaTerms
+from flowfabric.fabric.listing import Listing, search_of
 from flowfabric.fabric.options import Options, names_in
 from flowfabric.fabric.runs import Run, result_of
 from flowfabric.fabric.schedules import ScheduleTerms, TaskSchedule, new_schedule
@@ -31,6 +34,7 @@ from flowfabric.fabric.tasks import Declaring, Task, Tasks
 from flowfabric.fabric.transactions import InTransaction, bound, runs_of
 from flowfabric.operations.budgets import NamedBudget, NamedQuota
 from flowfabric.operations.events import Cursor, Event, EventScope
+from flowfabric.operations.execution_queries import FoundExecution
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.schedules import ScheduleInfo
 from flowfabric.operations.signals import Delivered
@@ -47,6 +51,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
+
+# Within the class `list` is a method.
+Runs = list[Run[R] | FlowFabricError]
 
 _COMPLETIONS: Final = frozenset[Family]({"completion"})
 
@@ -209,7 +216,7 @@ class FlowFabric(LazyConnection, Declaring):
         value: R = await result_of(port, await port.call(call.at(now)), call.result_type())
         return value
 
-    async def submit_many(self, calls: Iterable[BoundCall[R]]) -> list[Run[R] | FlowFabricError]:
+    async def submit_many(self, calls: Iterable[BoundCall[R]]) -> "Runs[R]":
         """Submit bound calls (`task.bind(…)`) together; answers in order, each by itself."""
         port, wanted = await self.submitter(), list(calls)
         now = await port.now() if any(call.delay_ms for call in wanted) else 0
@@ -235,6 +242,16 @@ class FlowFabric(LazyConnection, Declaring):
     def run(self, execution_id: str) -> Run[Any]:
         """A run for an execution whose id is known."""
         return Run(execution_id, self.submitter)
+
+    def run_of(self, execution_id: str, call: BoundCall[R]) -> Run[R]:
+        """The same with the result of a call; for tasks there is `task.run(execution_id)`."""
+        return Run(execution_id, self.submitter, call.result_type)
+
+    async def list(self, **query: Unpack[Listing]) -> AsyncIterator[FoundExecution]:
+        """Executions of the fabric's namespace that match all that is given, newest first."""
+        port, search = await self.submitter(), search_of(query, self.namespace)
+        async for one in every(lambda cursor: port.search(replace(search, cursor=cursor))):
+            yield one
 
     async def signal(
         self,

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from flowfabric.core.graph import FINAL_PUBLIC, INPUT, OnSatisfied
+from flowfabric.core.graph import FINAL_PUBLIC, INPUT, UNHAPPY, OnSatisfied
 from flowfabric.core.states import PUBLIC_STATES
 from flowfabric.engine.flows.graphs import check_graph
 from flowfabric.errors import ConfigError, ResultTimeout
@@ -201,6 +201,18 @@ class FlowRun:
     async def result(self, node: Node[R], timeout: Duration | None = None) -> R:
         """The decoded result of a node as soon as it is there; how else it ended is raised."""
         return await self.run(node).result(timeout)
+
+    async def results(self, timeout: Duration | None = None) -> dict[str, Any]:
+        """The results of the nodes that completed, by name, once the whole flow has. If it has not
+        completed, the end of the first node that is to blame is raised."""
+        state = await self.wait(timeout)
+        ended = {one.node: one.state for one in await self.members()}
+        for name, node in self._nodes.items():
+            if state != "completed" and ended[name] in UNHAPPY:
+                await self.result(node)
+        done = [name for name in self._nodes if ended[name] == "completed"]
+        found = await asyncio.gather(*(self.result(self._nodes[name]) for name in done))
+        return dict(zip(done, found, strict=True))
 
     async def wait(self, timeout: Duration | None = None) -> str:
         """The flow's state once every member has ended, those too that handlers started."""

@@ -68,6 +68,7 @@ class SyncFlowRun(Facade[FlowRun]):
         """The decoded result of a node as soon as it is there; how else it ended is raised."""
         return self.run(node).result(timeout)
 
+    results = blocking(FlowRun.results)
     wait = blocking(FlowRun.wait)
     state = blocking(FlowRun.state)
     info = blocking(FlowRun.info)
@@ -168,5 +169,6 @@ class SyncFabric(Facade[FlowFabric]):
     signal = blocking(FlowFabric.signal)
     budget = blocking(FlowFabric.budget)
     quota = blocking(FlowFabric.quota)
+    list = blocking_each(FlowFabric.list)
     budgets = blocking_each(FlowFabric.budgets)
     quotas = blocking_each(FlowFabric.quotas)

@@ -24,6 +24,8 @@ class Submitting(Protocol):
 
     async def submit_bound(self, call: BoundCall[R]) -> Run[R]: ...
 
+    def run_of(self, execution_id: str, call: BoundCall[R]) -> Run[R]: ...
+
     async def call(self, call: BoundCall[R]) -> R: ...
 
     async def submit_many(
@@ -106,6 +108,10 @@ class Task(Generic[P, R]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         return await self._reach().submit_bound(self.bind(*args, **kwargs))
+
+    def run(self, execution_id: str) -> Run[R]:
+        """The run of an execution of this task whose id is known, with the type of its result."""
+        return self._reach().run_of(execution_id, self.template)
 
     async def submit_many(self, calls: Iterable[BoundCall[R]]) -> list[Run[R] | FlowFabricError]:
         """Submit bound calls together; answers in order, each by itself."""

@@ -60,6 +60,10 @@ class InTransaction:
         submitted = await (await self._port()).submit(submission)
         return Run(submitted.execution_id, self._fabric.submitter, call.result_type)
 
+    def run_of(self, execution_id: str, call: BoundCall[R]) -> Run[R]:
+        """A run that is known by its id, with the result of a call."""
+        return Run(execution_id, self._fabric.submitter, call.result_type)
+
     async def submit_many(self, calls: Iterable[BoundCall[R]]) -> list[Run[R] | FlowFabricError]:
         """Submit bound calls (`task.bind(…)`) together; answers in order, each by itself."""
         wanted = list(calls)

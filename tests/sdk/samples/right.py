@@ -46,6 +46,7 @@ async def main() -> None:
     run = await summarise.submit("https://example.org", depth=2)
     assert_type(run, Run[Summary])
     assert_type(await run.result(timeout="1m"), Summary)
+    assert_type(summarise.run(run.id), Run[Summary])
     assert_type(await shout.call("x"), str)
     assert_type(await count.call("x"), int)
     assert_type(await shout.submit_many([shout.bind("x")]), list[Run[str] | FlowFabricError])
