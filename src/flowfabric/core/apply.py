@@ -46,6 +46,7 @@ from flowfabric.core.settle import (
     release_if_open,
     settle_edges,
     settle_from,
+    settle_restart,
 )
 from flowfabric.core.states import FINAL, State, is_move, not_a_move
 from flowfabric.core.transition import Transition, guard_holds, is_repeat, transition
@@ -105,6 +106,8 @@ def _settle(rows: Rows, plan: Plan, done: Transition) -> None:
         settle_edges(rows, after.flow_id, plan.graph.edges, replayed=replayed)
     if after.state in FINAL and plan.settle:
         settle_from(rows, after)
+    if plan.rule == "restart":
+        settle_restart(rows, after)
 
 
 def _grow(rows: Rows, flow_id: str, edges: int) -> None:

@@ -86,6 +86,8 @@ def signal_event(signal_id: str, waitpoint_id: str, source_identity: str, effect
 SUSPENDED: Final = "suspend"
 NONDETERMINISM: Final = "nondeterminism"
 
+RESTARTED: Final = "restarted"
+
 # Reasons of releases that also end an attempt: the history takes them from the ended attempt.
 ENDINGS: Final = frozenset(
     {
@@ -95,6 +97,7 @@ ENDINGS: Final = frozenset(
         "cancelled",
         "max_reclaims_exceeded",
         "dependency_impossible",
+        RESTARTED,
     }
 )
 

@@ -73,6 +73,7 @@ SKIPPED: Final = "dependency_impossible"
 # Who cancels children whose parent has ended, and how their reason begins.
 PARENT_END: Final = "parent_end"
 PARENT: Final = "parent "
+PARENT_RESTARTED: Final = "parent restarted"
 LONG_REASON: Final = 4_096
 
 _LIVE: Final = Guard(frozenset[str](LIVE))

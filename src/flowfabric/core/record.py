@@ -138,6 +138,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     # waiting for the outside
     suspension_id: str = ""
     waitpoint_id: str = ""
+    # Of the input, once a restart has replaced it.
+    input_encoding: str = ""
     # outcome and lineage
     result_encoding: str = ""
     failure_reason: str = ""

@@ -32,6 +32,7 @@ from flowfabric.core.graph import (
     resolved_edges,
 )
 from flowfabric.core.members import (
+    PARENT_RESTARTED,
     cancel_child_plan,
     cancel_sibling_plan,
     finish_flow,
@@ -71,6 +72,13 @@ def settle_from(rows: Rows, ended: Record) -> bool:
     completed; whether work was left over."""
     walk = _Walk(rows, ended.flow_id, [])
     walk.follow(ended)
+    return walk.run()
+
+
+def settle_restart(rows: Rows, restarted: Record) -> bool:
+    """Cancel the live children of the rounds before; whether work was left over."""
+    walk = _Walk(rows, restarted.flow_id, [])
+    walk.follow_restart(restarted)
     return walk.run()
 
 
@@ -166,12 +174,18 @@ class _Walk:
         self.follow_children(ended)
 
     def follow_children(self, ended: Record) -> None:
+        if ended.state != "completed":
+            self._cancel_tied(ended, parent_end_reason(ended), ended.round)
+
+    def follow_restart(self, restarted: Record) -> None:
+        self._cancel_tied(restarted, PARENT_RESTARTED, restarted.round - 1)
+
+    def _cancel_tied(self, parent: Record, reason: str, last_round: int) -> None:
         """The flow's counters tell whether anybody has live children at all."""
         flow = self._rows.flow(self._flow_id)
-        if ended.state != "completed" and flow is not None and live_children(flow):
-            reason, within = parent_end_reason(ended), str(ended.round)
-            one = Unsettled("cancel_children", ended.execution_id, reason=reason, within=within)
-            self._fresh.append(one)
+        if flow is not None and live_children(flow):
+            own, within = parent.execution_id, str(last_round)
+            self._fresh.append(Unsettled("cancel_children", own, reason=reason, within=within))
 
     def run(self) -> bool:
         """Work until nothing is left or the step is full; whether the flow has more to do."""

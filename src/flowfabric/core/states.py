@@ -116,6 +116,7 @@ MOVES: Final[dict[str, frozenset[tuple[str, str]]]] = {
     "fail": _to(_ACTIVE, "delayed", "failed"),
     "delay": _to(_ACTIVE, "delayed", "waiting"),
     "park": _to(_ACTIVE, "blocked"),
+    "restart": _to(_ACTIVE, "waiting"),
     "suspend": _to(_ACTIVE, "suspended", "active"),
     "cancel": _to(LIVE, "cancelled"),
     "expire": _to(LIVE, "expired") | _to(_ACTIVE, "delayed"),

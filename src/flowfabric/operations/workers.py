@@ -307,7 +307,14 @@ class Park(Part, frozen=True, tag_field="type", tag="park"):
     detail: str
 
 
-Ending = Complete | Fail | Cancel | Delay | WaitChildren | Park
+class Restart(Part, frozen=True, tag_field="type", tag="restart"):
+    """Begin the next round of the execution with this input and an empty journal."""
+
+    input: bytes
+    encoding: str = ""
+
+
+Ending = Complete | Fail | Cancel | Delay | WaitChildren | Park | Restart
 
 
 class Finish(Fence, frozen=True, gc=False, kw_only=True):

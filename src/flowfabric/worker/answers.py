@@ -148,9 +148,12 @@ def failed(reason: str, category: str, retryable: bool | None = None) -> workers
 
 
 def unacceptable(refusal: FlowFabricError, outcome: workers.Ending) -> workers.Fail | None:
-    """The failure to report instead of a result that the engine refuses whatever happens."""
-    if isinstance(refusal, ValidationError) and isinstance(outcome, workers.Complete):
-        return failed(f"the result cannot be stored: {refusal}", HANDLER_ERROR, False)
+    """The failure to report instead of a body that the engine refuses whatever happens."""
+    if isinstance(refusal, ValidationError):
+        if isinstance(outcome, workers.Complete):
+            return failed(f"the result cannot be stored: {refusal}", HANDLER_ERROR, False)
+        if isinstance(outcome, workers.Restart):
+            return failed(f"the next round cannot begin: {refusal}", HANDLER_ERROR, False)
     return None
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 import msgspec
@@ -26,7 +26,7 @@ from flowfabric.worker.children import (
     OnParentEnd,
 )
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds, optional_ms
-from flowfabric.worker.helpers import Helpers, TaskLog
+from flowfabric.worker.helpers import Helpers, TaskLog, refuse_in_step
 from flowfabric.worker.output import StreamMode, frame_of
 from flowfabric.worker.session import Session
 from flowfabric.worker.spending import Reservation, Spending
@@ -142,6 +142,13 @@ class Context:
         """Whether to take the changed code: false for an execution that had passed this place
         before the code was changed. Answered once per execution and recorded."""
         return self._helpers.patched(name)
+
+    async def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Begin the task anew with these arguments, as the same execution with an empty journal:
+        for handlers that go on for long. It waits for the steps under way; live children end,
+        unless they were submitted with `on_parent_end="leave"`."""
+        refuse_in_step("restart")
+        raise self._session.restart(args, kwargs)
 
     # ---- the outside
 

@@ -155,6 +155,7 @@ class TaskHandler(Handler):
             upstreams = await _upstream_values(claim, environment.calls)
         args, kwargs = self.signature.decode(body, claim.payload_encoding, upstreams)
         if self.wants_context:
+            session.encode_input = self.signature.encode
             await session.open()
             args.insert(0, self._context(session))
         return await self._run(environment, args, kwargs)

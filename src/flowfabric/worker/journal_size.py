@@ -35,7 +35,9 @@ class JournalSize:
         was_large = self._is_large
         self.load(more)
         if self._is_large and not was_large:
-            _log.warning("the journal has %s: do less in one execution", self)
+            _log.warning(
+                "the journal has %s: a handler that goes on for long calls ctx.restart", self
+            )
 
     @property
     def _is_large(self) -> bool:

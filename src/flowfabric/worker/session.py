@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
@@ -28,7 +28,15 @@ from flowfabric.errors import (
     TransportError,
 )
 from flowfabric.operations.attempts import Appended, Kept, NewEntry, NewFrame, Output, Progress
-from flowfabric.operations.workers import MOST_STEPS, Claim, Delay, Fail, Park, WaitChildren
+from flowfabric.operations.workers import (
+    MOST_STEPS,
+    Claim,
+    Delay,
+    Fail,
+    Park,
+    Restart,
+    WaitChildren,
+)
 from flowfabric.telemetry.traces import Traces
 from flowfabric.worker.calls import WorkerCalls, all_of, fence_of, only
 from flowfabric.worker.failures import Failures, KeptFailure, read_failure
@@ -55,7 +63,9 @@ _MOST_STEP_BYTES: Final = 256 * 1024
 BACKOFF: Final = Backoff(0.05, 1.0)
 
 
-Leave = Delay | WaitChildren | Park | Fail
+Leave = Delay | WaitChildren | Park | Fail | Restart
+# The input of the task from arguments, and its encoding.
+EncodeInput = Callable[[tuple[Any, ...], Mapping[str, Any]], tuple[bytes, str]]
 
 
 class Paused(BaseException):
@@ -110,6 +120,8 @@ class Session:
     ) -> None:
         """`threads` run the steps that block."""
         self.claim = claim
+        # Set for handlers that are called with arguments.
+        self.encode_input: EncodeInput | None = None
         self.threads = threads
         self.calls = calls
         self._renew = renew
@@ -254,6 +266,13 @@ class Session:
 
     # ---- the journal
 
+    def restart(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Paused":
+        """The exception that begins the next round with these arguments."""
+        self.check()
+        if self.encode_input is None:
+            raise ConfigError("restart: only a task can be called again with arguments")
+        return self.pause(Restart(*self.encode_input(args, kwargs)))
+
     def next_key(self, name: str) -> JournalKey:
         """The key of the next use of a name; a handler must make its calls in the same order each
         time."""
@@ -389,7 +408,7 @@ class Session:
         memory is lost with it."""
         self._unsaved.clear()
         self._take_notes()
-        told = f"journal: {self._size}: do less in one execution"
+        told = f"journal: {self._size}; a handler that goes on for long calls ctx.restart"
         return self.pause(Fail(told, JOURNAL_FULL, False))
 
     def _take_notes(self) -> list[JournalEntry]:

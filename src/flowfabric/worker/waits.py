@@ -279,7 +279,10 @@ class Waits:
     def _id_of(self, key: JournalKey) -> str:
         """The id of what a call makes, derived from its journal key: a later turn recognises it."""
         claim = self._session.claim
-        place = f"{claim.execution_id}/{claim.replay_count}/{key.name}/{key.seq}"
+        turn = f"{claim.replay_count}"
+        if claim.round != claim.replay_count:
+            turn = f"{turn}.{claim.round}"
+        place = f"{claim.execution_id}/{turn}/{key.name}/{key.seq}"
         return str(uuid5(NAMESPACE_URL, place))
 
     async def _resumption(self) -> ResumeSignals:

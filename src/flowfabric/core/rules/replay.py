@@ -1,14 +1,14 @@
-"""Running an execution again that has ended or is parked: from the beginning, or with what it has
-recorded."""
+"""Running an execution again: one that has ended or is parked, with or without what it has
+recorded, or one whose holder asks for a new round."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from flowfabric.core.events import NONDETERMINISM
+from flowfabric.core.events import NONDETERMINISM, RESTARTED, released
 from flowfabric.core.graph import GraphEdit
-from flowfabric.core.plan import EndAttempt, Event, Guard, Plan
+from flowfabric.core.plan import EndAttempt, Event, Fence, Guard, Plan
 from flowfabric.core.record import NO_ATTEMPT, Record
 
 
@@ -105,6 +105,44 @@ def _event(record: Record, reopened: Reopening | None) -> Event:
     return Event("replay_initiated", ("lease", "operator"), details)
 
 
+class NewInput(msgspec.Struct, frozen=True):
+    """What the next round begins with."""
+
+    body: bytes
+    encoding: str
+
+
+def restart(record: Record, fence: Fence, new: NewInput, op: str) -> Plan:
+    """Begin the next round: the identity of the execution stays, its tags, parent, deadline and
+    mailbox."""
+    following = record.round + 1
+    return Plan(
+        target=record.execution_id,
+        rule="restart",
+        guard=Guard(_ACTIVE, fence),
+        op=op,
+        set={
+            "state": "waiting",
+            "next": "first",
+            "round": following,
+            "kept_round": following,
+            "retry_count": 0,
+            "reclaim_count": 0,
+            "replay_count": 0,
+            "failure_reason": "",
+            "failure_category": "",
+            "input_encoding": new.encoding,
+        },
+        attempt=_SUCCEEDED,
+        close_stream="attempt_success",
+        blobs={"input": new.body},
+        drop_journal_from=1,
+        event=released(RESTARTED),
+    )
+
+
+_ACTIVE: Final = frozenset({"active"})
+_SUCCEEDED: Final = EndAttempt("ended_success")
 _PARKED: Final = EndAttempt("ended_failure", "parked, then replayed", NONDETERMINISM)
 _NO_MAIL: Final[Mapping[str, Any]] = {"mail_count": 0, "mail_bytes": 0}
 _FRESH: Final[Mapping[str, Any]] = {

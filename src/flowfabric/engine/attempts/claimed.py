@@ -125,7 +125,7 @@ def claim_from(claimed: Claimed) -> Claim:
         created_at=record.created_at,
         input=claimed.input,
         input_deferred=claimed.input_deferred,
-        payload_encoding=record.payload_encoding,
+        payload_encoding=record.input_encoding or record.payload_encoding,
         upstreams=claimed.upstreams,
         tags=record.tags,
         policy=msgspec.Raw(record.policy) if record.policy else msgspec.UNSET,

@@ -13,6 +13,7 @@ from flowfabric.backend.types import Finished
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Answer, Applied, Plan
 from flowfabric.core.rules.attempts import Failure
+from flowfabric.core.rules.replay import NewInput
 from flowfabric.engine.attempts.claimed import Claimed, check_lease_ms, checked, claim_from
 from flowfabric.engine.attempts.claims import FIRST_CLAIMS, Claims
 from flowfabric.engine.attempts.journals import checked_entries
@@ -30,6 +31,7 @@ from flowfabric.operations.workers import (
     Fail,
     FinishReply,
     Park,
+    Restart,
     WaitChildren,
 )
 
@@ -133,6 +135,8 @@ class Finishing:
                     return await outcomes.wait_for_children(proof, children, op)
                 case Park(detail):
                     return await outcomes.park(proof, detail, op)
+                case Restart(input, encoding):
+                    return await outcomes.restart(proof, NewInput(input, encoding), op)
                 case together:
                     raise AssertionError(f"{type(together).__name__} is finished with others")
         except FlowFabricError as fault:

@@ -17,6 +17,7 @@ from flowfabric.core.rules.attempts import (
     stop_for_operator,
 )
 from flowfabric.core.rules.operators import cancel
+from flowfabric.core.rules.replay import NewInput, restart
 from flowfabric.core.states import FINAL
 from flowfabric.engine.attempts.parking import named_children
 from flowfabric.engine.checking import MAX_INSTANT, body, whole
@@ -134,6 +135,17 @@ class Outcomes:
         check_text(detail, "detail", _REASON_BYTES, allow_empty=False)
         fence = await self._deps.fence_of(proof, may_override=False)
         plan = stop_for_operator(proof.execution_id, fence, detail, _op(op, "stop"))
+        return self._done(proof, await self._deps.push(plan, proof.record))
+
+    async def restart(self, proof: LeaseProof, new: NewInput, op: str = "") -> Done:
+        """Begin the next round of the execution."""
+        body(new.body, "input", self._deps.limits.payload_bytes)
+        check_text(new.encoding, "encoding", 128)
+        fence = await self._deps.fence_of(proof, may_override=False)
+        record = proof.record
+        if record is None or record.lease_epoch != fence.lease_epoch:
+            record, _ = await self._deps.record(proof.execution_id)
+        plan = restart(record, fence, new, _op(op, "restart"))
         return self._done(proof, await self._deps.push(plan, proof.record))
 
     @implements(declared.Executions.cancel)

@@ -11,12 +11,22 @@ local function parent_end_reason(parent)
   return $members.PARENT .. state .. ': ' .. reason
 end
 
+-- mirrors core.settle._Walk._cancel_tied
+local function cancel_tied(c, w, id, reason, last_round)
+  local flow = ff.flow(c, w.tag, w.flow_id)
+  if not flow or ff.live_children(flow) == 0 then return end
+  w.fresh[#w.fresh + 1] = { $work.cancel_children, id, '', reason, '' .. last_round }
+end
+
 -- mirrors core.settle._Walk.follow_children
 function ff.follow_children(c, w, id, ended)
   if ended[@state] == $state.completed then return end
-  local flow = ff.flow(c, w.tag, w.flow_id)
-  if not flow or ff.live_children(flow) == 0 then return end
-  w.fresh[#w.fresh + 1] = { $work.cancel_children, id, '', parent_end_reason(ended), '' .. ended[@round] }
+  cancel_tied(c, w, id, parent_end_reason(ended), ended[@round])
+end
+
+-- mirrors core.settle._Walk.follow_restart
+function ff.follow_restart(c, w, id, restarted)
+  cancel_tied(c, w, id, $members.PARENT_RESTARTED, restarted[@round] - 1)
 end
 
 -- mirrors core.settle._Walk.follow

@@ -232,6 +232,14 @@ function ff.settle_from(c, tag, flow_id, id, ended)
   run(c, w)
 end
 
+-- Cancel the live children of the rounds before.
+-- mirrors core.settle.settle_restart
+function ff.settle_restart(c, tag, flow_id, id, restarted)
+  local w = ff.begin_walk(tag, flow_id, {})
+  ff.follow_restart(c, w, id, restarted)
+  run(c, w)
+end
+
 -- Cancel the children of members that ended without settling; members are id and record in turn.
 -- mirrors core.settle.cancel_children
 function ff.cancel_children(c, tag, flow_id, ended)

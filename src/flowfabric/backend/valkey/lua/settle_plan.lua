@@ -42,6 +42,7 @@ local function settle_graph(c, tag, id, plan, before, after)
   if FINAL[after[@state]] and not plan[@p.unsettled] then
     ff.settle_from(c, tag, flow_id, id, after)
   end
+  if plan[@p.rule] == $rule.restart then ff.settle_restart(c, tag, flow_id, id, after) end
 end
 
 -- A record that parks or replays may wait for nothing: the last child ended just before. A repeat is
