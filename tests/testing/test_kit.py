@@ -3,10 +3,11 @@
 import asyncio
 import time
 from itertools import pairwise
+from typing import Any, cast
 
 import pytest
 
-from flowfabric import BudgetExceeded, Context, ExecutionFailed
+from flowfabric import BudgetExceeded, Context, ExecutionFailed, Run
 from flowfabric.testing import Kit, VirtualClock, crash_everywhere
 from flowfabric.worker.session import Session
 
@@ -286,3 +287,62 @@ async def test_mail_is_taken_once_wherever_the_handler_dies(fabric: Kit) -> None
         return [one and one.payload for one in (none, first, second, third, late)]
 
     assert await crash_everywhere(fabric, collect) == [None, 0, 1, 2, None]
+
+
+async def test_a_restart_happens_once_wherever_the_handler_dies(fabric: Kit) -> None:
+    @fabric.task
+    async def child(n: int) -> int:
+        return n + 1
+
+    @fabric.task(budget="purse")
+    async def rounds(ctx: Context, n: int) -> list[object]:
+        await ctx.step("work", _told, n)
+        found = await ctx.call(child, n)
+        await ctx.spend(coins=1)
+        if n < 1:
+            await ctx.restart(found)
+        return [n, found, ctx.patched("changed"), ctx.random() < 1]
+
+    await fabric.budget("purse", hard={"coins": 10**6})
+    assert await crash_everywhere(fabric, rounds, 0) == [1, 2, True, True]
+
+
+async def _told(n: int) -> int:
+    return n
+
+
+async def test_kept_steps_are_not_run_again_wherever_the_handler_dies(fabric: Kit) -> None:
+    mended = False
+
+    @fabric.task
+    async def fragile(ctx: Context) -> list[int]:
+        first = await ctx.step("first", _told, 1)
+        await ctx.sleep("1h")
+        try:
+            await ctx.step("breaks", _breaks, mended)
+        except ValueError:
+            await ctx.step("tell", _told, 2)
+            raise
+        return [first, await ctx.step("last", _told, 3)]
+
+    class Continued:
+        """It fails of a bug, and goes on with what it has once that is mended."""
+
+        name = "fragile"
+
+        async def submit(self) -> Run[list[int]]:
+            nonlocal mended
+            mended = False
+            run = await fragile.submit()
+            while not (await run.info()).completed_at:
+                await fabric.clock.advance("1d")
+            mended = True
+            await run.replay(steps="keep")
+            return run
+
+    assert await crash_everywhere(fabric, cast(Any, Continued())) == [1, 3]
+
+
+async def _breaks(mended: bool) -> None:
+    if not mended:
+        raise ValueError("a bug")

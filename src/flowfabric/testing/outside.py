@@ -72,10 +72,15 @@ class _Outside(Observer):
         self._calls: dict[str, list[str]] = defaultdict(list)
         self._recorded: set[tuple[str, str, int]] = set()
         self._in_attempt: set[tuple[str, JournalKey]] = set()
+        self._rounds: dict[str, int] = {}
         self.repeated: list[str] = []
 
     def called(self, claim: Claim, key: JournalKey, args: tuple[Any, ...]) -> None:
         own = claim.execution_id
+        if self._rounds.setdefault(own, claim.round) != claim.round:
+            # Its journal was dropped: what was recorded may run again.
+            self._recorded = {one for one in self._recorded if one[0] != own}
+            self._rounds[own] = claim.round
         place = (claim.attempt_id, key)
         if (own, key.name, key.seq) in self._recorded or place in self._in_attempt:
             self.repeated.append(str(key))

@@ -32,7 +32,14 @@ from flowfabric.core.rules.operators import (
     unblock,
     ungrant,
 )
-from flowfabric.core.rules.replay import Reopening, ReplayRequest, Scene, replay
+from flowfabric.core.rules.replay import (
+    NewInput,
+    Reopening,
+    ReplayRequest,
+    Scene,
+    replay,
+    restart,
+)
 from tests.unit.core.records import EXECUTION, FENCE, NOW
 
 _LIVE: Final = "waiting delayed blocked active lost suspended"
@@ -104,6 +111,7 @@ RULES: Final[dict[str, Rule]] = {
         f"suspended {_FINAL}",
         decided=True,
     ),
+    "restart": Rule(lambda r: restart(r, FENCE, NewInput(b"next", "json"), "op-1"), "active"),
     "replay a skipped member": Rule(
         lambda r: replay(r, ReplayRequest(), Scene(NOW, reopened=_REOPENED)), _FINAL, decided=True
     ),

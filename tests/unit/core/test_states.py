@@ -46,6 +46,7 @@ TABLE = {
     "recheck": [("blocked", "same")],
     "release": [("blocked", "waiting delayed"), ("suspended", "waiting")],
     "priority": [("waiting delayed blocked", "same")],
+    "restart": [("active", "waiting")],
     "replay": [(_FINAL, "waiting blocked"), ("suspended", "waiting")],
     "grant": [("waiting lost", "same")],
     "ungrant": [("waiting lost", "same")],
