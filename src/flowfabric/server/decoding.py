@@ -1,7 +1,7 @@
 """Strict decoding of bodies and queries; every error names the place and the reason."""
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cache
 from typing import Any, Final, get_args, get_origin
 from urllib.parse import parse_qsl
@@ -21,6 +21,7 @@ from flowfabric.errors import (
     PayloadTooLarge,
 )
 from flowfabric.operations.types import EXECUTION_PATTERN, UUID_PATTERN, Params, Part
+from flowfabric.server.nulls import without_nulls
 from flowfabric.server.route import Route, has_defaults
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -80,22 +81,20 @@ def decode_body(kind: type[Part], headers: dict[bytes, bytes], body: bytes) -> P
 
 def _without_nulls(kind: type[Part], body: bytes, message: str) -> Part:
     """Null is the same as absent; nulls are removed only after plain decoding failed."""
-    has_nulls = b"null" in body
-    if not has_nulls and _check_of(message) is None:
-        # To read a large body a second time would hold up others.
+    if b"null" in body:
+        try:
+            body = without_nulls(kind, body)
+            return _decoder(kind).decode(body)
+        except msgspec.ValidationError as fault:
+            message = str(fault).replace(" | null`", "`")
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            raise InvalidJson(str(fault)) from None
+        except RecursionError:
+            raise InvalidJson("nested too deeply") from None
+    if _check_of(message) is None:
+        # To read a large body once more would hold up others.
         raise InvalidBody(path_and_reason(message, "body"))
-    value = _untyped(body)
-    if not has_nulls:
-        return _refuse(message, value)
-    try:
-        pruned = _pruned(kind, value)
-        if pruned == value:
-            return _refuse(message, value)
-        return _decoder(kind).decode(msgspec.json.encode(pruned))
-    except msgspec.ValidationError as fault:
-        return _refuse(str(fault), value)
-    except RecursionError:
-        raise InvalidJson("nested too deeply") from None
+    raise InvalidBody(_detail_of(message, _untyped(body))) from None
 
 
 def _untyped(body: bytes) -> object:
@@ -106,39 +105,6 @@ def _untyped(body: bytes) -> object:
         raise InvalidJson(str(fault)) from None
     except RecursionError:
         raise InvalidJson("nested too deeply") from None
-
-
-def _pruned(kind: object, value: object) -> object:
-    """The value without the nulls of optional members of its structs."""
-    if isinstance(value, list):
-        inner = [one for one in _members(kind) if _struct_in(one) is not None]
-        return [_pruned(inner[0], one) for one in value] if inner else value
-    struct = _struct_in(kind)
-    if struct is None or not isinstance(value, dict):
-        return value
-    fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
-    return {
-        name: _pruned(fields[name].type, one) if name in fields else one
-        for name, one in value.items()
-        if one is not None or name not in fields or fields[name].required
-    }
-
-
-def _members(kind: object) -> tuple[object, ...]:
-    """The item types of the lists a type may be."""
-    if get_origin(kind) in (list, tuple, Sequence):
-        return get_args(kind)[:1]
-    return tuple(found for one in get_args(kind) for found in _members(one))
-
-
-def _struct_in(kind: object) -> type[msgspec.Struct] | None:
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return kind
-    return next((found for one in get_args(kind) if (found := _struct_in(one))), None)
-
-
-def _refuse(message: str, value: object) -> Part:
-    raise InvalidBody(_detail_of(message, value)) from None
 
 
 def _detail_of(message: str, value: object) -> str:

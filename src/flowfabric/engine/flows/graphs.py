@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Container, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -158,6 +158,15 @@ class _Numbered:
         return f"{self._stem}{number:08x}"
 
 
+class _Checked(NamedTuple):
+    """What a graph comes to: ids and policies by the names of nodes, edges by their targets."""
+
+    flow: Flow
+    ids: dict[str, str]
+    policies: dict[str, EdgePolicy]
+    inbound: dict[str, list[Edge]]
+
+
 class Graphs:
     def __init__(self, deps: Deps, executions: Executions, lanes: Lanes) -> None:
         self._deps = deps
@@ -168,15 +177,17 @@ class Graphs:
     async def submit_graph(self, graph: GraphSubmission, *, caller: str = "") -> SubmittedGraph:
         """Everything is checked before the first write. A repeat with the same key or id finds what
         is stored and adds what is missing."""
-        policies = check_graph(graph)
         secret = await self._deps.secret.get()
-        flow = self._header(graph, secret)
-        ids = self._ids(flow, graph.nodes, _Numbered(secret, flow.flow_id, "nodes"))
-        edge_ids = _Numbered(secret, flow.flow_id, "edges")
+        if len(graph.nodes) + len(graph.edges) > _AT_ONCE:
+            # In a thread, so that others go on meanwhile.
+            checked = await asyncio.to_thread(self._checked, graph, secret)
+        else:
+            checked = self._checked(graph, secret)
+        flow, ids, policies, inbound = checked
         whole = WholeGraph(
             flow,
             await self._members(graph, flow, ids, policies, caller),
-            _inbound(flow, graph.edges, ids, edge_ids),
+            inbound,
             {ids[name]: _group(flow, ids[name], policy) for name, policy in policies.items()},
         )
         stored, is_new = await self._write(chunks_of(_with_counts(whole)))
@@ -184,6 +195,13 @@ class Graphs:
             self._lanes.used(flow.namespace, lane)
         answer = GraphSubmitted if is_new else GraphAlreadySubmitted
         return answer(flow.flow_id, stored.graph_revision, ids)
+
+    def _checked(self, graph: GraphSubmission, secret: bytes) -> _Checked:
+        policies = check_graph(graph)
+        flow = self._header(graph, secret)
+        ids = self._ids(flow, graph.nodes, _Numbered(secret, flow.flow_id, "nodes"))
+        edge_ids = _Numbered(secret, flow.flow_id, "edges")
+        return _Checked(flow, ids, policies, _inbound(flow, graph.edges, ids, edge_ids))
 
     async def _write(self, chunks: Iterable[NewGraph]) -> tuple[Flow, bool]:
         """Store a graph chunk by chunk; the flow, and whether this call stored the last chunk."""
