@@ -10,10 +10,12 @@ from flowfabric.core.ids import compose, partition_of
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
+    ExecutionNotInFlow,
     InvalidInput,
     PartitionMismatch,
     StaleLease,
 )
+from flowfabric.operations.attempts import CancelChildren, HeldAttempts
 from flowfabric.operations.execution_queries import Child, ExecutionQueries
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.flows import Flows
@@ -21,6 +23,7 @@ from tests.conformance.driver import PERMANENT, TRANSIENT, Driver, refused, unfe
 from tests.conformance.graphs import FlowUnderTest, Graph, Member
 from tests.proofs import proves
 
+FENCE = ("execution_id", "lease_id", "lease_epoch", "attempt_id")
 ROOT = Graph(members={"root": Member()})
 
 
@@ -378,3 +381,33 @@ async def test_a_cancelled_pending_parent_takes_its_running_children_along(
     assert set(await found.states(*(f"running-{number}" for number in range(5)))) == {"cancelled"}
     assert set(await found.states(*(f"kept-{number}" for number in range(5)))) == {"active"}
     assert (await found.record("running-0")).cancellation_reason == "parent cancelled: stop"
+
+
+# ---- children that their parent gives up
+
+
+@proves(HeldAttempts.cancel_children)
+async def test_a_parent_cancels_its_own_children_once(driver: Driver) -> None:
+    found = await small_family(driver)
+    await found.add("leaf", "right")
+    held = await driver.take(found.ids["root"])
+    await driver.take(found.ids["left"])
+
+    async def give_up(*names: str, **fence: Any) -> int:
+        proof = {name: getattr(held.proof, name) for name in FENCE} | fence
+        children = tuple(found.ids[name] for name in names)
+        order = CancelChildren(**proof, children=children, reason="race lost")
+        return (await driver.engine.held_children.cancel_children(order)).count
+
+    with refused(StaleLease):
+        await give_up("left", lease_id=str(uuid4()))
+    for name in ("grandchild", "root"):
+        with pytest.raises(ExecutionNotInFlow):
+            await give_up("left", name)
+    assert await found.states() == ["active", "active", "waiting", "waiting", "waiting"]
+    assert await give_up("left") == 1
+    assert await give_up("left", "right") == 1
+    assert await give_up("left", "right") == 0
+    assert await found.states() == ["active", *["cancelled"] * 4]
+    record = await found.record("left")
+    assert (record.cancellation_reason, record.cancelled_by) == ("race lost", "parent_end")

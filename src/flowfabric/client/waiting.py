@@ -24,6 +24,7 @@ from flowfabric.errors import (
 from flowfabric.operations.events import Cursor, Event, EventQuery, EventScope
 from flowfabric.operations.execution_queries import (
     ATTEMPT_HEADER,
+    COMPLETED_HEADER,
     ENCODING_HEADER,
     ENDS,
     Ended,
@@ -155,6 +156,7 @@ def _completed(execution_id: str, response: Response) -> Ended:
         attempt_index=int(response.headers[ATTEMPT_HEADER]),
         result=response.content,
         result_encoding=unquote(response.headers.get(ENCODING_HEADER, "")),
+        completed_at=int(response.headers.get(COMPLETED_HEADER, "0")),
     )
 
 
@@ -172,6 +174,7 @@ def _ended(info: ExecutionInfo) -> Ended | None:
         result_encoding=info.result_encoding or "",
         reason=reason or "",
         category=category or "",
+        completed_at=info.completed_at,
     )
 
 

@@ -181,24 +181,25 @@ def first_key(condition: Condition) -> str:
     return next((key for leaf in leaves(condition.tree) for key in keys_of(leaf)), "")
 
 
-def required_names(condition: Condition) -> tuple[str, ...]:
-    """The signal names that may be sent; none stands for any."""
+def required_names(condition: Condition, waitpoint_key: str = "") -> tuple[str, ...]:
+    """The signal names that may be sent, to one waitpoint if it is named; none stands for any."""
     match condition.condition_type:
         case "operator_only":
             return (OPERATOR_ONLY,)
         case "timeout_only":
             return (TIMEOUT_ONLY,)
         case "composite" if condition.tree is not None:
-            return tree_names(condition)
+            return tree_names(condition, waitpoint_key)
         case _:
             return condition.required_signal_names
 
 
-def tree_names(condition: Condition) -> tuple[str, ...]:
+def tree_names(condition: Condition, waitpoint_key: str = "") -> tuple[str, ...]:
     """The signal names that the tree of a condition waits for, each once."""
     if condition.tree is None:
         return ()
-    matchers = (leaf.matcher for leaf in leaves(condition.tree))
+    found = leaves(condition.tree)
+    matchers = (one.matcher for one in found if waitpoint_key in ("", *keys_of(one)))
     return tuple(dict.fromkeys(one.name for one in matchers if isinstance(one, ByName)))
 
 

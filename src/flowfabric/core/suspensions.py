@@ -65,7 +65,8 @@ class ReceivedSignal(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     correlation_id: str
     accepted_at: int
     payload: bytes | None = None
-    # Its number in the mailbox, which it leaves when it is taken; 0 for one that came by token.
+    # Where it came to by token; "" for one in the mailbox, which has a number there instead.
+    waitpoint_id: str = ""
     mail_seq: int = 0
 
 
@@ -166,6 +167,7 @@ def received(signal: Signal) -> ReceivedSignal:
         correlation_id=signal.correlation_id,
         accepted_at=signal.accepted_at,
         payload=signal.payload,
+        waitpoint_id=signal.waitpoint_id,
         mail_seq=0 if signal.waitpoint_id else signal.seq,
     )
 

@@ -10,6 +10,7 @@ from flowfabric.backend.coalesce import Store
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.store_keys import NO_KEYS, StoreKeys
 from flowfabric.engine.api_tokens import ApiTokens
+from flowfabric.engine.attempts.children import HeldChildren
 from flowfabric.engine.attempts.claims import Claims
 from flowfabric.engine.attempts.finishing import Finishing
 from flowfabric.engine.attempts.grants import Grants
@@ -73,6 +74,7 @@ class Engine:
         self.leases = Leases(deps, self.workers)
         self.watches = Watches(deps)
         self.outcomes = Outcomes(deps)
+        self.held_children = HeldChildren(deps, self.outcomes)
         self.finishing = Finishing(deps, self.outcomes, self.claims)
         self.budgets = Budgets(deps, self.outcomes)
         self.reservations = Reservations(deps)

@@ -182,6 +182,20 @@ class ProgressReported(Outcome, frozen=True, tag="reported"):
     pass
 
 
+# ---- children
+
+
+class CancelChildren(Fence, frozen=True, kw_only=True):
+    """Children that their parent gives up. Those that have ended are left alone."""
+
+    children: Annotated[tuple[HeldExecution, ...], msgspec.Meta(min_length=1, max_length=1_000)]
+    reason: str = ""
+
+
+class ChildrenCancelled(Outcome, frozen=True, tag="cancelled"):
+    count: int
+
+
 # ---- usage
 
 
@@ -232,6 +246,16 @@ class HeldAttempts:
     @operation("POST /v1/worker/progress", WORKER, errors.InvalidInput, *_LEASE_FAULTS)
     async def report_progress(self, new: Progress) -> ProgressReported:
         """Report how far an attempt is."""
+
+    @operation(
+        "POST /v1/worker/children/cancel",
+        WORKER,
+        errors.InvalidInput,
+        errors.ExecutionNotInFlow,
+        *_LEASE_FAULTS,
+    )
+    async def cancel_children(self, order: CancelChildren) -> ChildrenCancelled:
+        """Cancel children of the execution that is held; the answer is how many were live."""
 
     @operation("POST /v1/worker/usage", WORKER, errors.InvalidInput, repeat=("dedup_key",))
     async def report_usages(

@@ -213,6 +213,7 @@ ENDS: Final[Mapping[str, End]] = {state: state for state in get_args(End)}
 # and the encoding, percent-encoded because workers choose it freely.
 ATTEMPT_HEADER: Final = "x-attempt-index"
 ENCODING_HEADER: Final = "x-result-encoding"
+COMPLETED_HEADER: Final = "x-result-completed-at"
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,6 +226,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     result_encoding: str = ""
     reason: str = ""
     category: str = ""
+    completed_at: int = 0
 
 
 # ---- why it does not run

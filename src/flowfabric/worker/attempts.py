@@ -28,6 +28,7 @@ from flowfabric.worker.context import info_of
 from flowfabric.worker.handlers import Handler, HandlerEnvironment, Handlers, Middleware
 from flowfabric.worker.helpers import fields_of
 from flowfabric.worker.output import TRACEBACK
+from flowfabric.worker.parking import close_parking
 from flowfabric.worker.session import Paused, Session
 
 _log = logging.getLogger("flowfabric.worker")
@@ -148,12 +149,10 @@ class HandlerRunner:
             )
             return Delay(for_ms=0)
         try:
-            if attempt.session.is_lease_over:
-                await attempt.session.confirm_lease()
-            if self._middleware:
-                value = await self._within_middleware(handler, attempt)
-            else:
-                value = await handler.call(attempt.session, self._environment)
+            value = await self._value(handler, attempt)
+            await close_parking(attempt.session)
+            if attempt.session.refused is not None:
+                raise attempt.session.refused
             if attempt.session.pausing is not None:
                 raise attempt.session.pausing
             if attempt.why in _TOO_LATE:
@@ -171,6 +170,23 @@ class HandlerRunner:
         except BaseException as fault:
             return await self._ended_by(attempt, fault)
 
+    async def _value(self, handler: Handler, attempt: ClaimedAttempt) -> Any:
+        session = attempt.session
+        if session.is_lease_over:
+            await session.confirm_lease()
+        session.task = asyncio.current_task()
+        try:
+            if self._middleware:
+                return await self._within_middleware(handler, attempt)
+            return await handler.call(session, self._environment)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            await close_parking(session)
+            raise
+        finally:
+            session.task = None
+
     async def _within_middleware(self, handler: Handler, attempt: ClaimedAttempt) -> Any:
         go_on: Callable[[], Awaitable[Any]] = partial(
             handler.call, attempt.session, self._environment
@@ -183,7 +199,8 @@ class HandlerRunner:
     async def _ended_by(self, attempt: ClaimedAttempt, fault: BaseException) -> Answer | None:
         if attempt.why == "lost" or attempt.session.is_released:
             return None
-        pause = pause_in(fault)
+        # A handler may have made something else of the pause on its way out.
+        pause = pause_in(fault) or attempt.session.pausing
         if pause is not None:
             return await self._paused(attempt, pause)
         is_cancelled = isinstance(fault, asyncio.CancelledError)

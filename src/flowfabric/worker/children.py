@@ -2,8 +2,19 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+)
 
 import msgspec
 
@@ -19,12 +30,16 @@ from flowfabric.errors import (
     ExecutionSkipped,
     FlowFabricError,
 )
+from flowfabric.operations.attempts import CancelChildren
 from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import WaitChildren
 from flowfabric.worker import codecs
+from flowfabric.worker.calls import fence_of
+from flowfabric.worker.parking import Part, WaitingCall, parking_of
 from flowfabric.worker.session import JournalKey, Paused, Session
 from flowfabric.worker.steps import journaled, kept_failures, value_of
+from flowfabric.worker.waiting import cancelled_as_before, kept_cancel
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,6 +104,8 @@ class ChildTerms(msgspec.Struct, frozen=True):
 
 
 CANCELLED_WITH: Final = ChildTerms()
+# Why a child is cancelled that is one of several waits and not the first.
+RACE_LOST: Final = "race lost"
 
 
 class Child(Generic[R]):
@@ -112,9 +129,19 @@ class Child(Generic[R]):
         # Its end is an outcome of its own beside that of its submission.
         self._key = JournalKey(f"ff.result {execution_id}", 1)
 
-    async def result(self) -> R:
-        (value,) = await self._children.results([self])
-        return value
+    def result(self) -> WaitingCall[R]:
+        """Its result, or its failure; the parent frees its worker until then."""
+        return WaitingCall(
+            self._children.result_of(self), lambda: ChildWait(self._children, child=self)
+        )
+
+    @property
+    def key(self) -> JournalKey:
+        return self._key
+
+    @property
+    def kind(self) -> str:
+        return self._call.submission.kind
 
     def raise_recorded(self, session: Session) -> None:
         session.raise_recorded(self._key, self.id, self._call.submission.kind)
@@ -130,8 +157,10 @@ class Child(Generic[R]):
         return value
 
 
-class Call(Generic[R]):
+class Call(WaitingCall[R]):
     """A call of a child that has not begun: await it, or hand several to `gather`."""
+
+    __slots__ = ("_children", "_terms", "bound")
 
     def __init__(
         self, children: "Children", call: BoundCall[R], terms: ChildTerms = CANCELLED_WITH
@@ -139,16 +168,88 @@ class Call(Generic[R]):
         self._children = children
         self._terms = terms
         self.bound = call
+        super().__init__(self._result(), lambda: ChildWait(children, call=self))
 
     async def begin(self) -> Child[R]:
         return await self._children.submit(self.bound, self._terms)
 
-    def __await__(self) -> Generator[Any, None, R]:
-        return self._result().__await__()
-
     async def _result(self) -> R:
-        (value,) = await self._children.results([await self.begin()], is_begun_now=True)
-        return value
+        return await self._children.result_of(await self.begin(), is_begun_now=True)
+
+
+class ChildWait(Generic[R]):
+    """A child that is one of several waits."""
+
+    taken: tuple[int, ...] = ()
+    is_alone = False
+
+    def __init__(
+        self, children: "Children", call: Call[R] | None = None, child: Child[R] | None = None
+    ) -> None:
+        self._children = children
+        self._call = call
+        self._child = child
+        self._ended: Ended | None = None
+
+    @property
+    def child(self) -> Child[R]:
+        assert self._child is not None
+        return self._child
+
+    @property
+    def place(self) -> str:
+        return self.child.id
+
+    async def begin(self) -> None:
+        if self._call is not None:
+            self._child = await self._call.begin()
+
+    async def run(self) -> R:
+        await self.begin()
+        return await self._children.result_of(self.child)
+
+    async def look(self) -> int | None:
+        self._ended = await self._children.end_of(self.child)
+        if self._ended is None or _is_given_up(self._ended):
+            return None
+        return self._ended.completed_at
+
+    def part(self) -> Part:
+        return Part(children=(self.child.id,))
+
+    async def leave(self) -> None:
+        self._children.leave((self.child.id,))
+
+    def kept(self) -> None:
+        """Its end stays where it is."""
+
+    async def restore(self, kept: object) -> None:
+        self._ended = self._ended or await self._children.end_of(self.child)
+
+    async def give_up(self) -> None:
+        if self._ended is None:
+            await self._children.cancel(self.child.id)
+
+    def value(self) -> R:
+        assert self._ended is not None
+        return self._children.value_of(self.child, self._ended)
+
+
+class _AllOf(NamedTuple):
+    """Children that are waited for together."""
+
+    children: "Children"
+    ids: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        return " ".join(self.ids)
+
+    def part(self) -> Part:
+        return Part(children=self.ids)
+
+    async def leave(self) -> None:
+        self.children.leave(self.ids)
 
 
 class Children:
@@ -186,20 +287,24 @@ class Children:
         each other, and children are waited for together."""
         waited = [Call(self, one) if isinstance(one, BoundCall) else one for one in items]
         _check_awaitable(waited)
+        calls = [one for one in waited if isinstance(one, Call)]
         others = [asyncio.ensure_future(_value(one)) for one in waited if not isinstance(one, Call)]
         try:
-            calls = [one for one in waited if isinstance(one, Call)]
-            children: list[Child[R]] = await asyncio.gather(*(one.begin() for one in calls))
-            values = await asyncio.gather(*others, return_exceptions=True)
+            begun: list[Child[R]] = await asyncio.gather(*(one.begin() for one in calls))
+            values, ends = await asyncio.gather(
+                asyncio.gather(*others, return_exceptions=True),
+                self._outcomes(begun, is_begun_now=not others),
+            )
         finally:
             for task in others:
                 task.cancel()
+            for call in calls:
+                call.close()
         for value in values:
             if isinstance(value, Paused):
                 raise value
-        ends = iter(await self._outcomes(children, is_begun_now=not others) if children else ())
-        rest = iter(values)
-        found = [next(ends if isinstance(one, Call) else rest) for one in waited]
+        ended, rest = iter(ends), iter(values)
+        found = [next(ended if isinstance(one, Call) else rest) for one in waited]
         for outcome in found:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -209,6 +314,8 @@ class Children:
         self, children: Sequence[Child[R]], *, is_begun_now: bool
     ) -> list[R | Exception]:
         """The results and failures of children, all of which have ended."""
+        if not children:
+            return []
         ended = await self._ended(children, is_begun_now=is_begun_now)
         found: list[R | Exception] = []
         for one, end in zip(children, ended, strict=True):
@@ -226,24 +333,43 @@ class Children:
         ago none has: the step that pauses finds out if one has all the same."""
         session = self._session
         session.check()
-        ended: list[Ended | None] = []
-        left = [one.id for one in children]
-        if not (is_begun_now and all(one.is_new for one in children)):
-            ended = await session.calls.ended(left)
-            left = [one for one, end in zip(left, ended, strict=True) if end is None]
-        if left:
-            await session.drain_steps()
-            raise session.pause(WaitChildren(tuple(dict.fromkeys(left))))
-        return [end for end in ended if end]
+        ids = tuple(dict.fromkeys(one.id for one in children))
+        if is_begun_now and all(one.is_new for one in children):
+            await parking_of(session).park(_AllOf(self, ids))
+        while True:
+            ended = await session.under_lease(session.calls.ended(ids))
+            left = tuple(one for one, end in zip(ids, ended, strict=True) if end is None)
+            if not left:
+                found = dict(zip(ids, ended, strict=True))
+                return [cast(Ended, found[one.id]) for one in children]
+            await parking_of(session).park(_AllOf(self, left))
 
-    async def results(self, children: Sequence[Child[R]], *, is_begun_now: bool = False) -> list[R]:
-        """All results in order; the first failure is raised once all have ended."""
+    def leave(self, ids: tuple[str, ...]) -> NoReturn:
+        raise self._session.pause(WaitChildren(ids))
+
+    async def end_of(self, child: Child[Any]) -> Ended | None:
         session = self._session
-        session.check()
-        for one in children:
-            one.raise_recorded(session)
-        ended = await self._ended(children, is_begun_now=is_begun_now)
-        return [one.decode(session, end) for one, end in zip(children, ended, strict=True)]
+        (ended,) = await session.under_lease(session.calls.ended([child.id]))
+        return ended
+
+    def value_of(self, child: Child[R], ended: Ended) -> R:
+        child.raise_recorded(self._session)
+        return child.decode(self._session, ended)
+
+    async def cancel(self, child_id: str) -> None:
+        """Give up a child that another wait was faster than."""
+        session = self._session
+        order = CancelChildren(**fence_of(session.claim), children=(child_id,), reason=RACE_LOST)
+        await session.call(lambda: session.calls.cancel_children(order))
+
+    async def result_of(self, child: Child[R], *, is_begun_now: bool = False) -> R:
+        try:
+            child.raise_recorded(self._session)
+        except asyncio.CancelledError:
+            await cancelled_as_before(self._session)
+        with kept_cancel(self._session, child.key, child.id, child.kind):
+            (ended,) = await self._ended([child], is_begun_now=is_begun_now)
+        return child.decode(self._session, ended)
 
 
 def _check_awaitable(items: Sequence[object]) -> None:
@@ -257,6 +383,11 @@ def _check_awaitable(items: Sequence[object]) -> None:
     raise ConfigError(
         f"gather: expected calls of the context or `task.bind(…)`, got {type(wrong).__name__}"
     )
+
+
+def _is_given_up(ended: Ended) -> bool:
+    """By this very race, in an entry that was killed before it recorded the winner."""
+    return (ended.state, ended.reason) == ("cancelled", RACE_LOST)
 
 
 async def _value(awaited: Awaitable[R]) -> R:

@@ -28,6 +28,7 @@ from flowfabric.worker.children import (
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds, optional_ms
 from flowfabric.worker.helpers import Helpers, TaskLog, refuse_in_step
 from flowfabric.worker.output import StreamMode, frame_of
+from flowfabric.worker.parking import WaitingCall
 from flowfabric.worker.session import Session
 from flowfabric.worker.spending import Reservation, Spending
 from flowfabric.worker.steps import StepOptions, StepPolicy, run_step
@@ -116,15 +117,15 @@ class Context:
         not."""
         return await run_step(self._session, name, fn, args, StepPolicy(**options))
 
-    async def sleep(self, duration: Duration) -> None:
+    def sleep(self, duration: Duration) -> WaitingCall[None]:
         """Continue after this long; the end is fixed by the first call."""
         length = milliseconds(duration)
-        await self._waits.sleep(None, length, f"sleep {length} ms")
+        return self._waits.sleep(None, length, f"sleep {length} ms")
 
-    async def sleep_until(self, when: datetime | float) -> None:
+    def sleep_until(self, when: datetime | float) -> WaitingCall[None]:
         """Continue at an instant: a datetime with a zone, or seconds since the epoch."""
         end = instant_ms(when, "when")
-        await self._waits.sleep(end, 0, f"sleep until {end}")
+        return self._waits.sleep(end, 0, f"sleep until {end}")
 
     def now(self) -> datetime:
         """The store's clock, in UTC; recorded, so that it is the same instant each time."""
@@ -153,7 +154,7 @@ class Context:
     # ---- the outside
 
     @overload
-    async def wait_for(
+    def wait_for(
         self,
         name: str,
         /,
@@ -161,10 +162,10 @@ class Context:
         timeout: Duration | None = None,
         as_: type[T],
         on: PendingWaitpoint | None = None,
-    ) -> Signal[T] | None: ...
+    ) -> WaitingCall[Signal[T] | None]: ...
 
     @overload
-    async def wait_for(
+    def wait_for(
         self,
         name: str = "",
         /,
@@ -172,34 +173,38 @@ class Context:
         timeout: Duration | None = None,
         as_: None = None,
         on: PendingWaitpoint | None = None,
-    ) -> Signal[Any] | None: ...
+    ) -> WaitingCall[Signal[Any] | None]: ...
 
     @overload
-    async def wait_for(
+    def wait_for(
         self,
         *names: str,
         timeout: Duration | None = None,
         as_: Any = None,
         on: PendingWaitpoint | None = None,
-    ) -> list[Signal[Any]] | None: ...
+    ) -> WaitingCall[list[Signal[Any]] | None]: ...
 
-    async def wait_for(
+    def wait_for(
         self,
         *names: str,
         timeout: Duration | None = None,
         as_: Any = None,
         on: PendingWaitpoint | None = None,
-    ) -> Signal[Any] | list[Signal[Any]] | None:
+    ) -> WaitingCall[Any]:
         """Suspend until the named signal arrives; several names: all of them; none: any. The
         signal, or the list of them, or None at the timeout."""
         given = tuple(name for name in names if name)
-        received = await self._waits.wait_for(given, timeout, on)
-        if received is None:
-            return None
-        signals = typed(received, Any if as_ is None else as_)
-        if len(given) > 1:
-            return [_named(signals, name) for name in given]
-        return signals[-1] if signals else None
+        type_ = Any if as_ is None else as_
+
+        def finish(received: tuple[ReceivedSignal, ...] | None) -> object:
+            if received is None:
+                return None
+            signals = typed(received, type_)
+            if len(given) > 1:
+                return [_named(signals, name) for name in given]
+            return signals[-1] if signals else None
+
+        return self._waits.wait_for(given, timeout, on, finish)
 
     @overload
     async def receive(self, name: str = "", /, *, as_: type[T]) -> Signal[T] | None: ...
@@ -217,11 +222,16 @@ class Context:
         """An address and token to hand out before waiting on it; early signals are kept."""
         return await self._waits.waitpoint(key, expires)
 
-    async def approve(
+    def approve(
         self, prompt: str, approvers: int = 1, timeout: Duration | None = None
-    ) -> Decision:
+    ) -> WaitingCall[Decision]:
         """Suspend until that many different people have approved, or one has rejected."""
-        return await self._waits.approve(prompt, approvers, timeout)
+        return self._waits.approve(prompt, approvers, timeout)
+
+    def race(self, **members: Awaitable[Any]) -> WaitingCall[tuple[str, Any]]:
+        """The name and the value of the waiting call that is over first, or its failure; the others
+        are given up: children are cancelled, and signals stay in the mailbox."""
+        return self._waits.race(members)
 
     async def signals(self) -> tuple[ReceivedSignal, ...]:
         """The signals that ended the last suspension."""
@@ -317,7 +327,8 @@ class Context:
         """Who feeds this member of a flow, and how they ended."""
         self._session.check()
         own = self._session.claim.execution_id
-        return (await self._session.calls.upstreams(own, results=True)).upstreams
+        asked = self._session.calls.upstreams(own, results=True)
+        return (await self._session.under_lease(asked)).upstreams
 
     @overload
     async def upstream(self, name: str, as_: type[T]) -> T: ...

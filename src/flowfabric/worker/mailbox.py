@@ -1,7 +1,7 @@
 """The mailbox as its holder sees it: what is unread, and what a wait finds in it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.worker.session import Session
@@ -14,14 +14,31 @@ class Mailbox:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._unread: list[ReceivedSignal] | None = None if session.claim.mail_count else []
+        # Signals by token that ended a suspension of several waits: one of these takes them.
+        self._heard: list[ReceivedSignal] = []
+        self._answered: set[str] = set()
         # Held from the look until what was found is recorded: each signal is taken once.
         self.turn = asyncio.Lock()
 
-    async def find(self, names: Sequence[str]) -> tuple[ReceivedSignal, ...] | None:
+    async def find(
+        self, names: Sequence[str], *, mail_only: bool = False
+    ) -> tuple[ReceivedSignal, ...] | None:
         """What a wait for these names takes of the signals known so far."""
+        unread = await self._known()
+        if mail_only or not self._heard:
+            return met(names, unread)
+        return met(names, sorted((*self._heard, *unread), key=lambda one: one.accepted_at))
+
+    def has(self, numbers: Sequence[int]) -> bool:
+        """Whether these signals are still unread, as far as it is known here: taking one that is
+        not is refused."""
+        known = self._unread
+        return known is None or {one.mail_seq for one in known}.issuperset(numbers)
+
+    async def _known(self) -> list[ReceivedSignal]:
         if self._unread is None:
             await self.read()
-        return met(names, self._unread or ())
+        return self._unread or []
 
     async def read(self) -> None:
         session = self._session
@@ -33,8 +50,18 @@ class Mailbox:
         """Others have come; they are read when they are asked for."""
         self._unread = None
 
-    def remove(self, taken: Sequence[int]) -> None:
-        if self._unread:
+    def hear(self, signals: Iterable[ReceivedSignal]) -> None:
+        self._heard = [one for one in signals if one.signal_id not in self._answered]
+
+    def forget_heard(self, signals: Sequence[ReceivedSignal]) -> None:
+        """An earlier entry recorded what became of these."""
+        self._answered.update(one.signal_id for one in signals if not one.mail_seq)
+        self._heard = [one for one in self._heard if one.signal_id not in self._answered]
+
+    def remove(self, signals: Sequence[ReceivedSignal]) -> None:
+        self.forget_heard(signals)
+        taken = taken_by(signals)
+        if self._unread and taken:
             self._unread = [one for one in self._unread if one.mail_seq not in taken]
 
 
@@ -50,7 +77,7 @@ def met(
             return None
         left.remove(one)
         found.append(one)
-    return tuple(sorted(found, key=lambda one: one.mail_seq))
+    return tuple(sorted(found, key=lambda one: one.accepted_at))
 
 
 def taken_by(signals: Sequence[ReceivedSignal]) -> tuple[int, ...]:

@@ -33,6 +33,7 @@ from flowfabric.worker.batching import MOST_ITEMS, Batching
 from flowfabric.worker.calls import WorkerCalls, finish_of
 from flowfabric.worker.declaring import Declarations
 from flowfabric.worker.handlers import HandlerEnvironment, Handlers
+from flowfabric.worker.limits import HandlerTask
 from flowfabric.worker.renewals import Renewals, register
 from flowfabric.worker.resources import Resources
 from flowfabric.worker.session import BACKOFF, LEASE_IS_GONE, Session
@@ -337,7 +338,9 @@ class Worker:
             attempt = self._prefetched.popleft()
             self._running += 1
             # Not that of whichever attempt ends just now: its middleware may have set variables.
-            attempt.task = self._loop.create_task(self._run(attempt), context=self._context.copy())
+            attempt.task = HandlerTask(
+                self._run(attempt), loop=self._loop, context=self._context.copy()
+            )
 
     async def _run(self, attempt: ClaimedAttempt) -> None:
         finish: Finish | None = None

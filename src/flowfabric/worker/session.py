@@ -134,6 +134,15 @@ class Session:
         self.lease_until = claim.lease_expires_at
         # Renewals that failed in a row for another reason than a lost lease.
         self.failures = 0
+        # The task that runs the handler.
+        self.task: asyncio.Task[Any] | None = None
+        # Grows with whatever the handler does through its context.
+        self.activity = 0
+        self._under_way = 0
+        self._idle: asyncio.Event | None = None
+        self.is_leaving = False
+        # A mistake of the handler that it may not see itself.
+        self.refused: ConfigError | None = None
         # Answers that the journal does not have yet, in the order they were given.
         self._unsaved: list[JournalEntry] = []
 
@@ -277,10 +286,15 @@ class Session:
         """The key of the next use of a name; a handler must make its calls in the same order each
         time."""
         self.check()
+        self.activity += 1
         self._uses[name] += 1
         if "step_failures" in vars(self):
             self.step_failures.go_on(name)
         return JournalKey(name, self._uses[name])
+
+    def upcoming(self, name: str) -> JournalKey:
+        """What `next_key` is about to return."""
+        return JournalKey(name, self._uses[name] + 1)
 
     def recorded(self, key: JournalKey, digest: str, call: str) -> Recorded | None:
         """What was recorded under the key before; a recorded failure is raised, and a record of
@@ -299,6 +313,9 @@ class Session:
 
     def has_recorded(self, key: JournalKey) -> bool:
         return (key.name, key.seq) in self._recorded
+
+    def has_failure(self, key: JournalKey) -> bool:
+        return (FAILED + key.name, key.seq) in self._recorded
 
     def raise_recorded(self, key: JournalKey, digest: str, call: str) -> None:
         """Raise the failure that was recorded under the key, if one was."""
@@ -430,11 +447,15 @@ class Session:
             if asyncio.iscoroutine(call):
                 call.close()
             raise Paused
+        self._under_way += 1
         try:
             return await call
         except LEASE_IS_GONE:
             self.lose()
             raise Paused from None
+        finally:
+            self._under_way -= 1
+            self._has_ended_something()
 
     async def call(self, request: Callable[[], Awaitable[T]]) -> T:
         """A request under the lease, repeated while the store cannot be reached."""
@@ -447,8 +468,31 @@ class Session:
         task.add_done_callback(self._step_done)
         return task
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call of the context is under way that does not wait."""
+        return bool(self._under_way or vars(self).get("_steps_in_flight"))
+
+    async def idle(self) -> None:
+        """Until a call has ended."""
+        if self._idle is None:
+            self._idle = asyncio.Event()
+        self._idle.clear()
+        await self._idle.wait()
+
+    def _has_ended_something(self) -> None:
+        self.activity += 1
+        if self._idle is not None:
+            self._idle.set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the turn ends for a reason that is not the handler's own."""
+        return self.is_cancelled or self.is_released or self.pausing is not None
+
     def _step_done(self, task: "asyncio.Future[Any]") -> None:
         self._steps_in_flight.discard(task)
+        self._has_ended_something()
         # Marks the exception as seen: a handler that has left does not ask for it.
         if not task.cancelled():
             task.exception()

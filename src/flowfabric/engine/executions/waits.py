@@ -105,4 +105,5 @@ def end_of(seen: Seen | None) -> Ended | None:
         result_encoding=record.result_encoding,
         reason=reason,
         category=category,
+        completed_at=record.completed_at,
     )

@@ -204,7 +204,8 @@ def _open_waitpoint(
         return None
     expires_at, names = one.expires_at, tuple[str, ...]()
     if state == "active" and suspension is not None:
-        expires_at, names = suspension.timeout_at, required_names(suspension.resume_condition)
+        expires_at = suspension.timeout_at
+        names = required_names(suspension.resume_condition, one.waitpoint_key)
     return OpenWaitpoint(
         execution_id=seen.record.execution_id,
         waitpoint_id=one.waitpoint_id,

@@ -9,7 +9,11 @@ from flowfabric.core.record import Record
 from flowfabric.engine.executions.waits import WITH_RESULT
 from flowfabric.errors import ExecutionNotFound, NotFound
 from flowfabric.operations.declaration import READ_OR_WORKER
-from flowfabric.operations.execution_queries import ATTEMPT_HEADER, ENCODING_HEADER
+from flowfabric.operations.execution_queries import (
+    ATTEMPT_HEADER,
+    COMPLETED_HEADER,
+    ENCODING_HEADER,
+)
 from flowfabric.operations.types import Params
 from flowfabric.server.call import Call
 from flowfabric.server.replies import Headers, Reply, raw
@@ -67,6 +71,7 @@ def _result_headers(record: Record) -> Headers:
     return (
         (ATTEMPT_HEADER.encode(), b"%d" % record.attempt_index),
         (ENCODING_HEADER.encode(), encoding.encode()),
+        (COMPLETED_HEADER.encode(), b"%d" % record.completed_at),
     )
 
 
