@@ -21,6 +21,7 @@ from bench.flows import fan_of
 from bench.http import Server, server
 from bench.limits import gated, spending
 from bench.measure import Cycle, measure
+from bench.postgres.rig import engine_on, postgres_server
 from bench.raw_valkey import valkey_server
 from bench.server import SUBMIT, requests
 from bench.streams import appends, started, ways
@@ -30,7 +31,7 @@ from bench.valkey.rig import rig
 from flowfabric import Context, FlowFabric, Task
 from flowfabric.engine import Engine
 
-STORES = ("memory", "sqlite", "valkey")
+STORES = ("memory", "sqlite", "postgres", "valkey")
 # How many times as much the larger run of each pair does.
 FACTOR = 3
 _CALLERS = 64
@@ -74,6 +75,10 @@ async def _engine(store: str) -> AsyncIterator[Engine]:
         if store == "valkey":
             async with rig() as on, on.engine() as engine:
                 yield engine
+        elif store == "postgres":
+            with postgres_server() as running:
+                async with engine_on(running) as engine:
+                    yield engine
         else:
             async with engine_at(store, Path(directory)) as engine:
                 yield engine
@@ -129,6 +134,9 @@ async def _url(store: str) -> AsyncIterator[str]:
         if store == "valkey":
             with valkey_server() as running:
                 yield f"valkey://127.0.0.1:{running.port}"
+        elif store == "postgres":
+            with postgres_server() as database:
+                yield database.address
         else:
             yield {"memory": "memory://", "sqlite": f"sqlite:///{directory}/bench.db"}[store]
 

@@ -67,7 +67,7 @@ def _totals(directory: Path) -> Iterator[int]:
 
 
 def line(store: str, name: str, counted: float, before: float | None) -> str:
-    line = f"| {store:6} | {name:41} | {counted:12,.0f} |"
+    line = f"| {store:8} | {name:41} | {counted:12,.0f} |"
     if before is None:
         return line
     ratio = counted / before
@@ -76,8 +76,8 @@ def line(store: str, name: str, counted: float, before: float | None) -> str:
 
 
 def _head(is_compared: bool) -> str:
-    line = f"| {'store':6} | {'path':41} | {'instructions':12} |"
-    rule = f"|{'-' * 8}|{'-' * 43}|{'-' * 13}:|"
+    line = f"| {'store':8} | {'path':41} | {'instructions':12} |"
+    rule = f"|{'-' * 10}|{'-' * 43}|{'-' * 13}:|"
     if not is_compared:
         return f"{line}\n{rule}"
     return (
