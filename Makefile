@@ -108,10 +108,10 @@ $(BIN)/pip:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/pip
 	@echo "Installing flowfabric"
-	@$(BIN)/python -m pip install --quiet --editable '.[all]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/pip
 	@echo "Installing flowfabric and its development tools"
-	@$(BIN)/python -m pip install --quiet --editable '.[all,dev]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
 	@touch $@ $(VENV)/.installed
