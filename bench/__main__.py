@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import (
+    cancelling,
     executions,
     flows,
     kinds,
@@ -31,6 +32,7 @@ Suite = Callable[[Options], Awaitable[Report]]
 # What is measured in this process, and on a server that the suite starts and ends.
 STORES: dict[str, dict[str, Suite]] = {
     "local": {
+        "cancelling": cancelling.run,
         "executions": executions.run,
         "flows": flows.run,
         "kinds": kinds.run,
@@ -40,8 +42,14 @@ STORES: dict[str, dict[str, Suite]] = {
         "suspension": suspension.run,
         "worker": worker.run,
     },
-    "postgres": {"executions": postgres.executions.run, "idle": postgres.idle.run},
+    "postgres": {
+        "cancelling": cancelling.run_on_postgres,
+        "executions": postgres.executions.run,
+        "idle": postgres.idle.run,
+        "kinds": kinds.run_on_postgres,
+    },
     "valkey": {
+        "cancelling": cancelling.run_on_valkey,
         "executions": valkey.executions.run,
         "flows": valkey.flows.run,
         "idle": valkey.idle.run,

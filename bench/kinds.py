@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.cycle import INPUT, engine_at
+from bench.postgres.rig import engine_on, postgres_server, server_cpu_s
 from bench.report import Options, Ratio, Report
 from bench.valkey.rig import rig
 from flowfabric.engine import Engine
@@ -63,6 +64,16 @@ async def run_on_valkey(options: Options) -> Report:
 
         ratios = await _compared("valkey", engine, clock, options)
         return Report([], ratios, await on.facts())
+
+
+async def run_on_postgres(options: Options) -> Report:
+    with postgres_server() as server:
+        async with engine_on(server) as engine:
+
+            async def clock() -> float:
+                return await _own() + server_cpu_s(server)
+
+            return Report([], await _compared("postgres", engine, clock, options))
 
 
 async def _compared(store: str, engine: Engine, clock: _Clock, options: Options) -> list[Ratio]:

@@ -101,6 +101,7 @@ class Kit(FlowFabric):
         self.budget_ids: set[str] = set()
         self._answers: dict[str, tuple[object, str]] = {}
         self._workers: dict[str, Worker] = {}
+        self._restarting = asyncio.Lock()
         self.layer(self.calls)
 
     async def submitter(self) -> Submitter:
@@ -142,12 +143,13 @@ class Kit(FlowFabric):
 
     async def restart_workers(self) -> None:
         """As a deployment does: what runs is handed back, and other workers go on with it."""
-        for worker in self._workers.values():
-            worker.hurry()
-        await self.stop_workers()
-        for observer in self.observers:
-            observer.restarted()
-        await self.start_workers()
+        async with self._restarting:
+            for worker in self._workers.values():
+                worker.hurry()
+            await self.stop_workers()
+            for observer in self.observers:
+                observer.restarted()
+            await self.start_workers()
 
     async def stop_workers(self) -> None:
         for worker in self._workers.values():
@@ -182,7 +184,7 @@ class Kit(FlowFabric):
             # Time in which the machine stood still does not count: no worker could use it.
             waited += min(loop.time() - began, _LONGEST_TURN_S)
             total = self.calls.begun.total() + self.calls.ended
-            if total != seen or self.calls.in_flight:
+            if total != seen or self.calls.in_flight or self._restarting.locked():
                 waited, quiet, seen = 0.0, 0, total
             quiet += 1
 
