@@ -40,6 +40,14 @@ async def test_the_page_about_cancelling_works(tmp_path: Path) -> None:
     await passes(tmp_path, blocks_of("cancel-work.md"), 4)
 
 
+async def test_the_page_about_failures_works(tmp_path: Path) -> None:
+    await passes(tmp_path, blocks_of("handle-failures.md"), 5)
+
+
+async def test_the_page_about_durable_programs_works(tmp_path: Path) -> None:
+    await passes(tmp_path, blocks_of("../explanation/durable-programs.md"), 2)
+
+
 async def test_the_page_about_changing_code_runs(tmp_path: Path) -> None:
     await passes(tmp_path, blocks_of("change-code.md"), 4)
 

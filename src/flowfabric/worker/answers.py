@@ -174,7 +174,7 @@ def message_of(fault: BaseException) -> str:
 
 def _own_message(fault: BaseException) -> str:
     """Type and message of an exception; of a group with those of its members."""
-    text, kind = str(fault), type(fault).__name__
+    text, kind = _text(fault), type(fault).__name__
     # What stands in for another exception begins with the type of that one.
     if not isinstance(fault, StepFailed):
         text = f"{kind}: {text}" if text else kind
@@ -183,6 +183,11 @@ def _own_message(fault: BaseException) -> str:
     texts = [message_of(one) for one in fault.exceptions[:_MAX_GROUP_MEMBERS]]
     more = ["…"] if len(fault.exceptions) > _MAX_GROUP_MEMBERS else []
     return f"{text}: {'; '.join([*texts, *more])}"
+
+
+def _text(fault: BaseException) -> str:
+    """An error of ours begins with its code, which says what its type says."""
+    return fault.detail if isinstance(fault, FlowFabricError) else str(fault)
 
 
 def trace_of(fault: BaseException) -> bytes:
