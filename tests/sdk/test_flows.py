@@ -244,7 +244,7 @@ async def test_a_wrong_graph_is_refused_before_anything_is_sent() -> None:
         lambda: flow.any_of([first], "stop"),  # type: ignore[arg-type]
         lambda: flow.add(one, flow.quorum(1, [first])),
         lambda: flow.add(one, first, after=[flow.any_of([first])]),
-        lambda: flow.add(one, first, data={"x": first}, after=[first], b=1),
+        lambda: flow.add(one, first, data={"x": first}, after=[first], b=1),  # type: ignore[call-arg, arg-type]
         lambda: flow.add(one, policy={"idempotency_key": "k"}),
         lambda: flow.add(one, policy={"namespace": "elsewhere"}),
         lambda: flow.draw("poem"),  # type: ignore[arg-type]
@@ -294,3 +294,30 @@ async def test_a_flow_is_drawn() -> None:
         '    n2 -->|"any of"| n3',
         '    n0 -->|"any of"| n3',
     ]
+
+
+def test_a_large_map_is_drawn_as_one() -> None:
+    fabric = FlowFabric("memory://")
+
+    @fabric.task
+    async def fetch(n: int) -> int:
+        return n
+
+    @fabric.task
+    async def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    flow = fabric.flow()
+    pages = flow.map(fetch, range(50))
+    flow.add(total, pages)
+    flow.add(total, flow.map(fetch, pages))
+    assert flow.draw().splitlines() == [
+        "fetch … fetch#50 (50 nodes)",
+        "total <- fetch … fetch#50 (50 nodes)",
+        "fetch#51 … fetch#100 (50 nodes) <- fetch … fetch#50 (50 nodes)",
+        "total#2 <- fetch#51 … fetch#100 (50 nodes)",
+    ]
+    assert len(flow.draw("mermaid").splitlines()) == 1 + 4 + 3
+    small = fabric.flow()
+    small.map(fetch, range(3))
+    assert small.draw().splitlines() == ["fetch", "fetch#2", "fetch#3"]

@@ -3,17 +3,25 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 
 from flowfabric.core.graph import FINAL_PUBLIC, INPUT, UNHAPPY, OnSatisfied
 from flowfabric.core.states import PUBLIC_STATES
 from flowfabric.engine.flows.graphs import check_graph
 from flowfabric.errors import ConfigError, ResultTimeout
+from flowfabric.fabric.node_types import (
+    AnyNode,
+    Input,
+    NodeOptions,
+    Several,
+    TakesOne,
+    TakesTwo,
+    Unchecked,
+)
 from flowfabric.fabric.nodes import Choice, FlowMember, Inputs, Node, Style, choice, drawn
 from flowfabric.fabric.options import Options
 from flowfabric.fabric.runs import Run
 from flowfabric.fabric.submitter import MOST_PER_PAGE, Submitter, every
-from flowfabric.fabric.tasks import Task
 from flowfabric.operations.flow_queries import FlowSnapshot
 from flowfabric.operations.flows import (
     FlowCancelled,
@@ -23,10 +31,13 @@ from flowfabric.operations.flows import (
     GraphSubmission,
     ReplayedMember,
 )
-from flowfabric.worker.children import BoundCall
+from flowfabric.worker.children import BoundCall, Callee
 from flowfabric.worker.durations import Duration, optional_seconds
 
+P = ParamSpec("P")
 R = TypeVar("R")
+X = TypeVar("X")
+Y = TypeVar("Y")
 
 _LONGEST_CANCEL_S: Final = 300.0
 # Public states in which a member is not ended by a cancel of each policy.
@@ -59,15 +70,136 @@ class Flow:
 
     # ---- building
 
+    @overload
+    def add(self, task: Callee[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Node[R]: ...
+
+    @overload
     def add(
         self,
-        task: Task[..., R],
+        task: TakesOne[X, R],
+        one: Input[X],
+        /,
+        *,
+        after: Sequence[AnyNode] = (),
+        data: Mapping[str, AnyNode] | None = None,
+        policy: Options | None = None,
+    ) -> Node[R]: ...
+
+    @overload
+    def add(
+        self,
+        task: TakesOne[list[X], R],
+        one: Several[X],
+        /,
+        *,
+        after: Sequence[AnyNode] = (),
+        data: Mapping[str, AnyNode] | None = None,
+        policy: Options | None = None,
+    ) -> Node[R]: ...
+
+    @overload
+    def add(
+        self,
+        task: TakesTwo[X, Y, R],
+        one: Input[X],
+        two: Input[Y],
+        /,
+        *,
+        after: Sequence[AnyNode] = (),
+        data: Mapping[str, AnyNode] | None = None,
+        policy: Options | None = None,
+    ) -> Node[R]: ...
+
+    @overload
+    def add(
+        self,
+        task: TakesTwo[X, list[Y], R],
+        one: Input[X],
+        two: Several[Y],
+        /,
+        *,
+        after: Sequence[AnyNode] = (),
+        data: Mapping[str, AnyNode] | None = None,
+        policy: Options | None = None,
+    ) -> Node[R]: ...
+
+    @overload
+    def add(
+        self,
+        task: TakesTwo[list[X], Y, R],
+        one: Several[X],
+        two: Input[Y],
+        /,
+        *,
+        after: Sequence[AnyNode] = (),
+        data: Mapping[str, AnyNode] | None = None,
+        policy: Options | None = None,
+    ) -> Node[R]: ...
+
+    @overload
+    def add(
+        self,
+        task: Callee[Concatenate[X, ...], R],
+        one: Input[X],
+        /,
+        *,
+        after: Sequence[AnyNode] = (),
+        data: Mapping[str, AnyNode] | None = None,
+        policy: Options | None = None,
+        **named: Unchecked,
+    ) -> Node[R]: ...
+
+    @overload
+    def add(
+        self,
+        task: Callee[Concatenate[list[X], ...], R],
+        one: Several[X],
+        /,
+        *,
+        after: Sequence[AnyNode] = (),
+        data: Mapping[str, AnyNode] | None = None,
+        policy: Options | None = None,
+        **named: Unchecked,
+    ) -> Node[R]: ...
+
+    @overload
+    def add(
+        self,
+        task: Callee[..., R],
+        one: object,
+        two: object,
+        three: object,
+        /,
+        *more: object,
+        after: Sequence[AnyNode] = (),
+        data: Mapping[str, AnyNode] | None = None,
+        policy: Options | None = None,
+        **named: object,
+    ) -> Node[R]: ...
+
+    @overload
+    def add(
+        self,
+        task: Callee[..., R],
+        /,
+        *,
+        after: Sequence[AnyNode] = (),
+        data: Mapping[str, AnyNode] | None = None,
+        policy: Options | None = None,
+        **named: Unchecked,
+    ) -> Node[R]: ...
+
+    # mypy does not see that the three options are no arguments of the task.
+    def add(  # type: ignore[misc]
+        self,
+        task: Any,
+        /,
         *args: Any,
-        after: Sequence[Node[Any] | Choice[Any]] = (),
-        data: Mapping[str, Node[Any] | Choice[Any]] | None = None,
+        after: Sequence[AnyNode] = (),
+        data: Mapping[str, AnyNode] | None = None,
         policy: Options | None = None,
         **kwargs: Any,
-    ) -> Node[R]:
+    ) -> Node[Any]:
         """A task with its arguments, any of which may be nodes, or hold nodes. `after` only orders,
         `data` passes results by name, `policy` changes options of the task."""
         inputs, named = Inputs(self._check_known), data or {}
@@ -84,9 +216,17 @@ class Flow:
             call = chosen.bind(*positional, **by_name)
         return self._keep(call, inputs)
 
-    def map(self, task: Task[..., R], items: Iterable[Any], **options: Any) -> list[Node[R]]:
+    def map(
+        self,
+        task: TakesOne[X, R],
+        items: Iterable[Input[X]],
+        **options: Unpack[NodeOptions],
+    ) -> list[Node[R]]:
         """A node per item, which is the task's only argument; the list is an argument as well."""
-        return [self.add(task, item, **options) for item in items]
+        nodes = [self.add(task, item, **options) for item in items]
+        for node in nodes:
+            node.group = nodes[0].name
+        return nodes
 
     def race(self, calls: Iterable[BoundCall[R]]) -> Choice[R]:
         """Start all (`task.bind(…)`); the first success counts and the others are cancelled."""

@@ -1,5 +1,6 @@
 """Nodes of a flow that is being built, how several stand for one input, and how they are drawn."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -24,6 +25,8 @@ class Node(Generic[R_co]):
         self.name = name
         self.call = call
         self.inputs = inputs
+        # The first node of the map that it belongs to.
+        self.group = ""
 
     def __repr__(self) -> str:
         return f"Node({self.name!r})"
@@ -140,21 +143,56 @@ class FlowMember(msgspec.Struct, frozen=True):
 Style = Literal["text", "mermaid"]
 
 
+# A map of more nodes than these is drawn as one.
+_MOST_DRAWN: Final = 3
+
+
+class _Drawn(msgspec.Struct):
+    """What is drawn as one: a node, or all nodes of a map. `sources` has for each of what is before
+    it the name under which its result is passed on."""
+
+    label: str
+    combined: str
+    sources: dict[str, str]
+
+
 def drawn(nodes: Iterable[Node[Any]], style: Style) -> str:
+    together = _together(list(nodes))
     match style:
         case "text":
-            return "\n".join(_line(node) for node in nodes)
+            return "\n".join(map(_line, together))
         case "mermaid":
-            return _mermaid(list(nodes))
+            return _mermaid(together)
         case _:
             raise ConfigError(f"draw: expected text or mermaid, got {style!r}")
 
 
-def _line(node: Node[Any]) -> str:
+def _together(nodes: list[Node[Any]]) -> list[_Drawn]:
+    sizes = Counter(node.group for node in nodes if node.group)
+    last = {node.group: node.name for node in nodes}
+    labels: dict[str, str] = {}
+    for node in nodes:
+        size = sizes[node.group]
+        is_one = size <= _MOST_DRAWN
+        labels[node.name] = (
+            node.name if is_one else f"{node.group} … {last[node.group]} ({size} nodes)"
+        )
+    found: dict[str, _Drawn] = {}
+    for node in nodes:
+        label = labels[node.name]
+        one = found.setdefault(label, _Drawn(label, _combined(node), {}))
+        for source, name in node.inputs.edges.items():
+            is_single = label == node.name and labels[source] == source
+            # A map passes its results on under as many names as it has nodes.
+            one.sources[labels[source]] = name if is_single else ""
+    return list(found.values())
+
+
+def _line(one: _Drawn) -> str:
     sources = ", ".join(
-        f"{source} ({name})" if name else source for source, name in node.inputs.edges.items()
+        f"{source} ({name})" if name else source for source, name in one.sources.items()
     )
-    return f"{node.name} <- {_combined(node)}{sources}" if sources else node.name
+    return f"{one.label} <- {one.combined}{sources}" if sources else one.label
 
 
 def _combined(node: Node[Any]) -> str:
@@ -164,17 +202,17 @@ def _combined(node: Node[Any]) -> str:
     return "any of " if policy.kind == "any_of" else f"{policy.k} of "
 
 
-def _mermaid(nodes: list[Node[Any]]) -> str:
+def _mermaid(together: list[_Drawn]) -> str:
     # Names may hold what the diagram's language has a meaning for; numbers do not.
-    numbers = {node.name: f"n{place}" for place, node in enumerate(nodes)}
+    numbers = {one.label: f"n{place}" for place, one in enumerate(together)}
     lines = ["flowchart TD"]
-    lines += [f'    {numbers[node.name]}["{_escaped(node.name)}"]' for node in nodes]
-    for node in nodes:
-        label = _combined(node).strip()
-        for source, name in node.inputs.edges.items():
-            label_text = ", ".join(_escaped(one) for one in (label, name) if one)
+    lines += [f'    {numbers[one.label]}["{_escaped(one.label)}"]' for one in together]
+    for one in together:
+        label = one.combined.strip()
+        for source, name in one.sources.items():
+            label_text = ", ".join(_escaped(text) for text in (label, name) if text)
             arrow = f'-->|"{label_text}"|' if label_text else "-->"
-            lines.append(f"    {numbers[source]} {arrow} {numbers[node.name]}")
+            lines.append(f"    {numbers[source]} {arrow} {numbers[one.label]}")
     return "\n".join(lines)
 
 

@@ -4,7 +4,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import (
+    Any,
+    Final,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    TypeVarTuple,
+    Unpack,
+    cast,
+    overload,
+)
 from uuid import UUID
 
 import msgspec
@@ -37,6 +47,7 @@ from flowfabric.worker.waits import Decision, PendingWaitpoint, Signal, Waits, t
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _HOUR: Final = "1h"
 _DAY: Final = "1d"
@@ -90,8 +101,8 @@ class Context:
     async def step(
         self,
         name: str,
-        fn: Callable[..., Awaitable[T]],
-        *args: Any,
+        fn: Callable[[*Ts], Awaitable[T]],
+        *args: *Ts,
         **options: Unpack[StepOptions],
     ) -> T: ...
 
@@ -99,16 +110,16 @@ class Context:
     async def step(
         self,
         name: str,
-        fn: Callable[..., T],
-        *args: Any,
+        fn: Callable[[*Ts], T],
+        *args: *Ts,
         **options: Unpack[StepOptions],
     ) -> T: ...
 
     async def step(
         self,
         name: str,
-        fn: Callable[..., Any],
-        *args: Any,
+        fn: Callable[[*Ts], Any],
+        *args: *Ts,
         **options: Unpack[StepOptions],
     ) -> Any:
         """Run `fn` once and keep its value; a kept step is never run again. So is a failure that
@@ -384,6 +395,34 @@ class SyncContext:
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
         self._context = context
         self._loop = loop
+
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[[*Ts], Awaitable[T]],
+        *args: *Ts,
+        **options: Unpack[StepOptions],
+    ) -> T: ...
+
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[[*Ts], T],
+        *args: *Ts,
+        **options: Unpack[StepOptions],
+    ) -> T: ...
+
+    def step(
+        self,
+        name: str,
+        fn: Callable[[*Ts], Any],
+        *args: *Ts,
+        **options: Unpack[StepOptions],
+    ) -> Any:
+        """Run `fn` once and keep its value, as `Context.step` does."""
+        return self.__getattr__("step")(name, fn, *args, **options)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._context, name)
