@@ -15,6 +15,7 @@ from flowfabric.core import (
     declared_tasks,
     ids,
     journal,
+    json_schema,
     merge_patch,
     pages,
     policy,
@@ -207,6 +208,13 @@ def _submit() -> Rows:
         (
             "the docstring of a task",
             f"{size(declared_tasks.MOST_DESCRIPTION_BYTES)}; a worker cuts it",
+        ),
+        (
+            "arguments checked against a schema",
+            (
+                f"depth {json_schema.MOST_DEPTH}, {json_schema.MOST_STEPS:,} steps; beyond that"
+                " the worker alone checks them"
+            ),
         ),
     ]
 

@@ -87,11 +87,11 @@ def test_get_shows_attempts_and_result(shell: Shell, submitted: Submit) -> None:
 
 
 def test_get_shows_where_a_handler_failed(shell: Shell) -> None:
-    run = shell.run("submit", "greet", '{"name": 3}', "--wait")
+    run = shell.run("submit", "flaky", "--retries", "0", "--wait")
     own = run.output.split()[0]
     told = shell.ok("get", own)
     assert "failed" in told
-    assert "Expected `str`, got `int`" in told
+    assert "service unreachable (try 1)" in told
     assert "Traceback" in told
     assert "traceback" in shell.json("get", own)
 
@@ -207,6 +207,9 @@ def test_tasks_are_listed_with_what_they_take(shell: Shell) -> None:
     told = shell.ok("tasks", "deploy")
     assert "Waits for a person without holding a worker." in told
     assert "version: string" in told
+    refused = shell.run("submit", "deploy", '{"versoin": "1"}')
+    assert refused.exit_code == 1
+    assert "input.version: it is missing" in refused.stderr
     assert "no worker has registered a task dploy" in shell.run("tasks", "dploy").stderr
 
 

@@ -11,7 +11,7 @@ from flowfabric.core.record import Record
 from flowfabric.engine import config_cache, engine_on
 from flowfabric.errors import Conflict, InvalidInput, InvalidPolicyJson
 from flowfabric.operations.executions import ExecutionDuplicate, Submission
-from flowfabric.operations.flows import GraphNode, GraphSubmission
+from flowfabric.operations.flows import GraphEdge, GraphNode, GraphSubmission
 from flowfabric.operations.schedules import NewSchedule
 from flowfabric.operations.tasks import NewTask
 from tests.clock import VirtualClock
@@ -255,3 +255,90 @@ async def test_a_graph_and_a_schedule_take_json_input(driver: Driver, clock: Vir
         await engine.schedules.put(
             "s", NewSchedule(kind="k", every_ms=HOUR, arguments=[1], payload=b"x")
         )
+
+
+# ---- arguments
+
+ARGUMENTS = {
+    "type": "object",
+    "properties": {"to": {"type": "string"}, "copies": {"type": "integer", "minimum": 1}},
+    "required": ["to"],
+    "additionalProperties": False,
+    "x-positional": ["to", "copies"],
+}
+
+
+@pytest.fixture
+async def checked(driver: Driver) -> Driver:
+    await driver.engine.tasks.register_tasks("w", [NewTask(kind="send", arguments=ARGUMENTS)])
+    return driver
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, "input.to: it is missing"),
+        ({"arguments": {"to": 1}}, "input.to: expected string, got integer"),
+        ({"arguments": ["a", 0]}, "input.copies: expected at least 1, got 0"),
+        ({"arguments": ["a", 1, 2]}, "input: expected at most 2, got 3"),
+        (
+            {"input": b'{"to": "a", "copys": 2}', "payload_encoding": "json"},
+            "input.copys: there is no such argument; did you mean copies?",
+        ),
+        ({"input": b"[]"}, "input.to: it is missing"),
+        ({"input": b"7"}, "input: expected object, got integer"),
+        ({"input": b"{"}, "input: expected JSON: "),
+        ({"input": b"[" * 100_000}, "input: expected JSON: "),
+    ],
+)
+async def test_arguments_that_the_task_cannot_take_are_refused(
+    checked: Driver, fields: dict[str, Any], told: str
+) -> None:
+    with refused(InvalidInput) as caught:
+        await submitted(checked, **fields)
+    assert caught.value.detail.startswith(told)
+    single, other = await checked.engine.executions.create_many(
+        [Submission(kind="send", **fields), Submission(kind="other", **fields)]
+    )
+    assert isinstance(single, InvalidInput)
+    assert not isinstance(other, InvalidInput)
+
+
+async def test_only_json_by_name_is_checked(checked: Driver) -> None:
+    for fields in (
+        {"arguments": {"to": "ada"}},
+        {"arguments": ["ada", 2]},
+        {"input": b'{"to": "ada"}'},
+        {"input": b"7", "typed": True},
+        {"input": b"\xff", "payload_encoding": "bytes"},
+        {"input": b"7", "namespace": "elsewhere"},
+    ):
+        await submitted(checked, **fields)
+
+
+async def test_a_member_that_gets_its_input_from_another_is_not_checked(checked: Driver) -> None:
+    def graph(*edges: GraphEdge) -> GraphSubmission:
+        nodes = (GraphNode(name="a", kind="other"), GraphNode(name="b", kind="send"))
+        return GraphSubmission(nodes=nodes, edges=edges)
+
+    edge = GraphEdge(source="a", target="b", data_passing_ref="input")
+    await checked.engine.graphs.submit_graph(graph(edge))
+    with refused(InvalidInput, "input.to: it is missing"):
+        await checked.engine.graphs.submit_graph(graph(GraphEdge(source="a", target="b")))
+
+
+async def test_a_schedule_is_checked_when_it_is_put(checked: Driver, clock: VirtualClock) -> None:
+    engine = checked.engine
+    with refused(InvalidInput, "input.to: it is missing"):
+        await engine.schedules.put("s", NewSchedule(kind="send", every_ms=HOUR))
+    fine = NewSchedule(kind="send", every_ms=HOUR, arguments={"to": "ada"})
+    await engine.schedules.put("s", fine)
+    # The task changes: its executions fail where they are seen, and who triggers one is told.
+    clock.advance(1)
+    await engine.tasks.register_tasks(
+        "w", [NewTask(kind="send", arguments=ARGUMENTS | {"required": ["to", "copies"]})]
+    )
+    await checked.pass_time(HOUR)
+    assert (await engine.schedules.get("s")).last_execution_id
+    with refused(InvalidInput, "input.copies: it is missing"):
+        await engine.schedules.trigger("s")

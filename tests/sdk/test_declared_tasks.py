@@ -1,21 +1,31 @@
 """What a worker says of its tasks when it starts: to an engine in its process and over HTTP."""
 
 import asyncio
+import enum
+import inspect
 import logging
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
+from uuid import UUID
 
+import msgspec
 import pydantic
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from flowfabric import ExecutionFailed, FlowFabric, Payload, Tasks
+from flowfabric.core.json_schema import JsonSchema
 from flowfabric.errors import InvalidInput, TransportFault
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.tasks import TaskInfo
+from flowfabric.worker.codecs import Undecodable
 from flowfabric.worker.handlers import TaskHandler
 from flowfabric.worker.runtime import Worker
 from flowfabric.worker.schemas import arguments_schema, result_schema
+from flowfabric.worker.signatures import Signature
 
 
 @dataclass
@@ -175,6 +185,76 @@ def test_what_has_no_schema_is_registered_without() -> None:
     assert result_schema(TaskHandler("x", unreadable).signature) is None
 
 
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Tagged(msgspec.Struct, tag="tagged"):
+    size: int = 0
+
+
+class Other(msgspec.Struct, tag="other", rename="camel"):
+    how_many: int
+
+
+class Extra(TypedDict, total=False):
+    note: str
+
+
+def _takes(
+    *,
+    number: int,
+    ratio: float,
+    colour: Colour,
+    address: Address,
+    tagged: Tagged,
+    either: Tagged | Other | None,
+    extra: Extra,
+    price: Decimal,
+    at: datetime,
+    ids: set[UUID],
+    pairs: dict[int, tuple[int, str]],
+    body: bytes,
+    person: Person,
+    flag: bool = True,
+) -> None: ...
+
+
+_SCALARS = st.one_of(
+    *(st.none(), st.booleans(), st.integers(-3, 3), st.floats(allow_nan=False)),
+    st.sampled_from(["", "red", "tagged", "other", "1.5", "aGk=", "2024-01-01T00:00:00Z"]),
+    st.uuids().map(str),
+)
+_NAMES = st.sampled_from(["street", "number", "size", "type", "howMany", "note", "age", "1", "x"])
+_VALUES = st.recursive(
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(parameter=st.sampled_from(Signature(_takes).parameters), value=_VALUES)
+def test_a_check_refuses_nothing_that_the_worker_takes(parameter: Any, value: object) -> None:
+    def alone() -> None: ...
+
+    alone.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
+    alone.__annotations__ = {parameter.name: _takes.__annotations__[parameter.name]}
+    signature = Signature(alone)
+    schema = arguments_schema(signature)
+    if schema is None:
+        return
+    body = msgspec.json.encode({parameter.name: value})
+    fault = JsonSchema(schema, len(msgspec.json.encode(schema))).fault_of(
+        msgspec.json.decode(body), len(body)
+    )
+    try:
+        signature.decode(body, "json")
+    except Undecodable:
+        return
+    assert fault is None
+
+
 # ---- submitted by name
 
 
@@ -224,3 +304,23 @@ async def test_a_schedule_by_a_task_states_its_options(fabric: FlowFabric) -> No
     info = await schedule.info()
     assert (info.typed, info.lane) == (True, "nightly")
     await schedule.delete()
+
+
+async def test_arguments_by_name_are_checked_before_anything_is_created(
+    fabric: FlowFabric,
+) -> None:
+    @fabric.task
+    async def send(to: str, at: Address) -> str:
+        return to
+
+    async with fabric.worker():
+        for payload, told in (
+            ({"at": {"street": "x"}}, "input.to: it is missing"),
+            ({"to": "a", "at": {"street": 5}}, "input.at.street: expected string, got integer"),
+        ):
+            with pytest.raises(InvalidInput, match=told):
+                await fabric.submit("send", payload)
+        fine = {"to": "ada", "at": {"street": "x"}}
+        assert await (await fabric.submit("send", fine)).result(timeout="30s") == "ada"
+    # A kind that nobody has registered is not checked.
+    await fabric.submit("later", {"any": "thing"})

@@ -1,20 +1,23 @@
 """Submits by name: what they leave out is what the task declares."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from flowfabric.core.declared_policy import completed_policy
 from flowfabric.core.declared_tasks import DeclaredTask, document_name, read_entries
 from flowfabric.core.ids import check_kind, check_namespace
+from flowfabric.core.json_schema import JsonSchema
 from flowfabric.core.policy import decode_policy
+from flowfabric.engine.checking import JSON
 from flowfabric.engine.config_cache import ConfigCache
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import InvalidInput
 from flowfabric.operations.executions import Submission
 
 Name = tuple[str, str]
-DEFAULT_LANE = "default"
+DEFAULT_LANE: Final = "default"
+_JSON: Final = ("", JSON)
 
 
 class TaskOptions(msgspec.Struct, frozen=True):
@@ -26,9 +29,10 @@ class TaskOptions(msgspec.Struct, frozen=True):
     policy: str
     delay_ms: int
     idempotency_key: str
+    arguments: JsonSchema | None
 
 
-_UNKNOWN = TaskOptions(DEFAULT_LANE, {}, "", 0, "")
+_UNKNOWN = TaskOptions(DEFAULT_LANE, {}, "", 0, "", None)
 
 
 class DeclaredOptions:
@@ -36,17 +40,19 @@ class DeclaredOptions:
         self._backend = deps.store.backend
         self._cache = ConfigCache[Name, TaskOptions](self._backend, "reading a task", self._read)
 
-    async def complete(self, asked: Submission) -> Submission:
-        """The submission with all options stated."""
+    async def complete(self, asked: Submission, *, checks: bool = True) -> Submission:
+        """The submission with all options stated. Arguments that the task cannot take are refused,
+        unless they are not the last word or nobody would hear of it."""
         if asked.typed:
-            return asked
+            return _with_lane(asked)
         name = asked.namespace, asked.kind
         known = self._cache.known(name)
         if known is None:
             known = await self._look_up(name)
         if known is _UNKNOWN:
-            is_stated = asked.lane != ""
-            return asked if is_stated else msgspec.structs.replace(asked, lane=DEFAULT_LANE)
+            return _with_lane(asked)
+        if checks and known.arguments is not None and asked.payload_encoding in _JSON:
+            _check_arguments(known.arguments, asked.input)
         policy = bytes(asked.policy) if isinstance(asked.policy, msgspec.Raw) else asked.policy
         changes: dict[str, Any] = {"policy": completed_policy(policy, known.policy) or None}
         if asked.lane == "":
@@ -83,6 +89,10 @@ class DeclaredOptions:
         await self._cache.close()
 
 
+def _with_lane(asked: Submission) -> Submission:
+    return asked if asked.lane != "" else msgspec.structs.replace(asked, lane=DEFAULT_LANE)
+
+
 def _options(task: DeclaredTask) -> TaskOptions:
     stated: dict[str, Any] = {}
     if task.priority is not None:
@@ -95,4 +105,25 @@ def _options(task: DeclaredTask) -> TaskOptions:
         policy=completed_policy(stated, task.policy),
         delay_ms=task.delay_ms,
         idempotency_key=task.idempotency_key,
+        arguments=_schema_of(task),
     )
+
+
+def _schema_of(task: DeclaredTask) -> JsonSchema | None:
+    if task.arguments is None:
+        return None
+    return JsonSchema(task.arguments, len(msgspec.json.encode(task.arguments)))
+
+
+def _check_arguments(schema: JsonSchema, given: object) -> None:
+    if not isinstance(given, bytes):
+        # Told by the check of the payload.
+        return
+    try:
+        # Without a payload the task is called without arguments.
+        arguments = msgspec.json.decode(given or b"{}")
+    except (ValueError, RecursionError) as fault:
+        raise InvalidInput(f"input: expected JSON: {fault}") from None
+    fault_found = schema.fault_of(arguments, len(given))
+    if fault_found is not None:
+        raise InvalidInput(str(fault_found))

@@ -58,10 +58,16 @@ def _foreign(kind: type) -> Schema:
 
 
 def _widen(schema: Any) -> None:
-    """A decimal may be a number as well, which msgspec's schema does not say."""
+    """What msgspec takes beside what its schema says: a decimal may be a number, and the tag of a
+    struct may be left out where there is no choice."""
     if isinstance(schema, dict):
         if schema.get("format") == "decimal":
             schema["type"] = ["string", "number"]
+        if "required" in schema:
+            members = schema.get("properties", {})
+            schema["required"] = [
+                one for one in schema["required"] if len(members[one].get("enum", "??")) > 1
+            ]
         for one in schema.values():
             _widen(one)
     elif isinstance(schema, list):

@@ -138,15 +138,18 @@ class Executions:
         except FlowFabricError as fault:
             return fault
 
-    async def prepare(self, asked: Submission, trace: str = "") -> NewExecution:
-        """All that comes before the creating step: its checks, and the requirement set."""
+    async def prepare(
+        self, asked: Submission, trace: str = "", *, has_input: bool = True
+    ) -> NewExecution:
+        """All that comes before the creating step: its checks, and the requirement set. Without
+        `has_input` the input comes later, from others of the flow."""
         # Only the priority is judged before the lane, which must take work.
         if asked.priority is not None:
             integer(asked.priority, "priority")
         if asked.arguments is not None:
             asked = _with_json_input(asked)
-        if not asked.typed:
-            asked = await self.complete(asked)
+        if not asked.typed or asked.lane == "":
+            asked = await self.complete(asked, checks=has_input)
         known = self._lanes.known((asked.namespace, asked.lane))
         if known is None:
             _check_names(asked)

@@ -11,7 +11,7 @@ from flowfabric.backend.flow_store import GraphRefused
 from flowfabric.core.derived import derived_uuid
 from flowfabric.core.edge_policies import EdgePolicy, read_edge_policy
 from flowfabric.core.flow_checks import edge_exists, find_cycle
-from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.graph import INPUT, Edge, Flow, Group
 from flowfabric.core.ids import check_namespace, check_text, compose, parse_execution_id, parse_uuid
 from flowfabric.core.new_execution import NewExecution, NewGraph, WholeGraph, chunks_of
 from flowfabric.core.tags import submitted_tags
@@ -269,9 +269,10 @@ class Graphs:
         creator: str,
     ) -> tuple[NewExecution, ...]:
         members: list[NewExecution] = []
+        fed = {edge.target for edge in graph.edges if edge.data_passing_ref == INPUT}
         for number, node in enumerate(graph.nodes):
             submission = _submission(flow, node, ids[node.name], creator)
-            member = await self._executions.prepare(submission)
+            member = await self._executions.prepare(submission, has_input=node.name not in fed)
             if node.name in policies:
                 member = msgspec.structs.replace(member, has_dependencies=True)
             members.append(member)

@@ -126,7 +126,9 @@ class Firings:
             execution_id=execution_id,
             idempotency_key=fire_key(schedule.schedule_id, time),
         )
-        submission = marked_for(schedule, time, await self._executions.complete(named))
+        # Arguments that the task of today cannot take fail with its execution, where they are seen.
+        completed = await self._executions.complete(named, checks=False)
+        submission = marked_for(schedule, time, completed)
         return (await self._executions.create_derived(submission)).execution_id
 
     async def _fire_ids(self, schedule: Schedule) -> Callable[[int], str]:
