@@ -82,7 +82,7 @@ valkey: $(VENV)/.installed-dev ## Every test on Valkey, standalone and cluster, 
 		tests/conformance tests/model tests/sdk tests/server tests/cli tests/integration $(ARGS)
 
 chaos: $(VENV)/.installed-dev ## Kill processes for longer, on every store (CHAOS_ROUNDS=50)
-	CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest tests/chaos -m "" --timeout=3600 --rotation=all $(ARGS)
+	CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest tests/chaos tests/sdk/test_endless_loops.py -m "" --timeout=3600 --rotation=all $(ARGS)
 
 model: $(VENV)/.installed-dev ## Run the model tests with many more examples, on every store
 	$(BIN)/pytest tests/model -m "" --timeout=3600 --hypothesis-profile=long --rotation=all \

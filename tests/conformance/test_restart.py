@@ -6,10 +6,10 @@ import pytest
 
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.rules.replay import NewInput
-from flowfabric.errors import ExecutionNotActive, PayloadTooLarge
+from flowfabric.errors import ExecutionNotActive, ExecutionNotFound, PayloadTooLarge
 from flowfabric.operations.signals import Mail
 from flowfabric.operations.workers import Claim, Finished, Restart
-from tests.conformance.driver import RETRIES, TRANSIENT, Driver
+from tests.conformance.driver import RETRIES, TRANSIENT, Driver, refused
 from tests.conformance.test_parent_ends import family
 from tests.conformance.worker_calls import calls_on, claimed, finish
 
@@ -114,3 +114,28 @@ async def test_live_children_of_the_rounds_before_end(driver: Driver, own: str) 
     assert (child.cancellation_reason, child.cancelled_by) == ("parent restarted", "parent_end")
     await found.add("next", own)
     assert await found.states(own, "next") == ["waiting", "waiting"]
+
+
+async def test_children_of_dropped_rounds_go_although_the_flow_lives_on(driver: Driver) -> None:
+    found = await family(driver)
+    policy = {"retention_ms": 1_000}
+    await found.add("old", policy=policy)
+    await found.add("below", "old", policy=policy)
+    await found.cancel("below")
+    await found.cancel("old")
+    held = await driver.take(found.ids["root"])
+    driver.clock.advance(5_000)
+    backend = driver.engine.deps.store.backend
+    assert await backend.purge(10) == 0
+    await driver.engine.outcomes.restart(held.proof, NewInput(b"{}", "json"))
+    await found.add("new", policy=policy)
+    await found.cancel("new")
+    driver.clock.advance(5_000)
+    purged = await backend.purge(10)
+    driver.clock.advance(5_000)
+    # What belonged to the one that is gone follows, if it did not go with it.
+    assert purged + await backend.purge(10) == 2
+    for name in ("old", "below"):
+        with refused(ExecutionNotFound):
+            await found.record(name)
+    assert await found.states("root", "new") == ["waiting", "cancelled"]

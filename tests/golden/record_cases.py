@@ -308,12 +308,19 @@ def _judge_purge(draw: Inputs) -> Case:
     one = _replace(
         draw.record(), flow_id=flow.flow_id if flow else "", attempt_count=0, gated=False
     )
+    # No other record is there: a child is its own parent, or its parent is gone.
+    parent_id = draw.one(("", one.execution_id, f"{one.execution_id}0"))
+    rounds = {"parent_round": draw.one((0, 1, 2)), "kept_round": draw.one((0, 1, 2))}
+    one = _replace(one, parent_id=parent_id, **rounds)
+    parent = one if parent_id == one.execution_id else None
     tag = one.execution_id[: one.execution_id.index("}") + 1]
     packed = [flow.flow_id, pack_flow(flow, SEARCHABLE)] if flow else ["", False]
     return Case(
         "judge_purge",
         [one.execution_id, row(one), tag, *packed],
-        lambda: retention.judge_purge(one, flow, NOW),
+        lambda: retention.judge_purge(
+            one, flow, NOW, is_forgotten=retention.is_forgotten(one, parent)
+        ),
     )
 
 

@@ -26,12 +26,20 @@ LOG_LIMITS: Final = LogLimits()
 Verdict = Literal["kept", "put off", "purged"]
 
 
-def judge_purge(record: Record, flow: Flow | None, now: int) -> Verdict:
+def judge_purge(
+    record: Record, flow: Flow | None, now: int, *, is_forgotten: bool = False
+) -> Verdict:
     """What a purge does with an execution of this flow, or of none. A member of an unfinished flow
-    stays: its result may still be somebody's input."""
+    stays, because its result may still be somebody's input, unless it is a forgotten child."""
     if record.state not in FINAL or record.purge_at > now:
         return "kept"
-    return "put off" if flow is not None and not flow.finished_at else "purged"
+    is_needed = flow is not None and not flow.finished_at and not is_forgotten
+    return "put off" if is_needed else "purged"
+
+
+def is_forgotten(child: Record, parent: Record | None) -> bool:
+    """Whether no journal names this child: its round was dropped, or its parent is gone."""
+    return bool(child.parent_id) and (parent is None or child.parent_round < parent.kept_round)
 
 
 def put_off(record: Record, now: int) -> Record:

@@ -112,6 +112,7 @@ def test_the_plans_that_end_or_pause_an_attempt_carry_an_operation_id() -> None:
         "hand back",
         "park",
         "park on children",
+        "restart",
         "cancel by its holder",
     }
 

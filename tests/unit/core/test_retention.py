@@ -11,6 +11,7 @@ from flowfabric.core.retention import (
     Verdict,
     count_purged,
     flow_purge_at,
+    is_forgotten,
     judge_purge,
     put_off,
 )
@@ -78,3 +79,21 @@ def test_a_flow_goes_behind_the_last_of_its_members(
 ) -> None:
     found = flow(purge_at=purge_at, node_count=members, purged_count=purged)
     assert flow_purge_at(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("parent_id", "parent_round", "kept_round", "forgotten"),
+    [("", 0, 1, False), ("p", 0, 0, False), ("p", 0, 1, True), ("p", 1, 1, False)],
+)
+def test_a_child_is_forgotten_with_the_round_it_was_made_in(
+    parent_id: str, parent_round: int, kept_round: int, forgotten: bool
+) -> None:
+    child = record_in("failed", parent_id=parent_id, parent_round=parent_round)
+    assert is_forgotten(child, record_in("active", kept_round=kept_round)) is forgotten
+    assert is_forgotten(child, None) is bool(parent_id)
+
+
+def test_a_forgotten_child_goes_although_its_flow_goes_on() -> None:
+    child = record_in("completed", purge_at=NOW)
+    assert judge_purge(child, UNFINISHED, NOW, is_forgotten=True) == "purged"
+    assert judge_purge(child, UNFINISHED, NOW - 1, is_forgotten=True) == "kept"

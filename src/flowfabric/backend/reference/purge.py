@@ -42,6 +42,7 @@ from flowfabric.core.retention import (
     LogLimits,
     count_purged,
     flow_purge_at,
+    is_forgotten,
     judge_purge,
     put_off,
 )
@@ -109,7 +110,9 @@ def _over(tx: Transaction, order: PurgeOrder) -> Iterator[Record]:
         if not order.only.matches(record.namespace, record.tags):
             continue
         flow = tx.flow(record.flow_id) if record.flow_id else None
-        if judge_purge(record, flow, tx.now) == "put off":
+        parent = tx.record(record.parent_id) if record.parent_id else None
+        forgotten = is_forgotten(record, parent)
+        if judge_purge(record, flow, tx.now, is_forgotten=forgotten) == "put off":
             tx.write(Transition(record, put_off(record, tx.now)))
         else:
             yield record

@@ -34,14 +34,21 @@ local function member_purged(c, tag, flow_id, flow)
   ff.put_flow(c, tag, flow_id, flow)
 end
 
+-- mirrors core.retention.is_forgotten
+local function is_forgotten(r)
+  if r[@parent_id] == '' then return false end
+  local parent = ff.load(r[@parent_id])
+  return not parent or r[@parent_round] < parent[@kept_round]
+end
+
 -- mirrors core.retention.judge_purge
 local function purge(c, id)
   local r, row = ff.load(id)
   if not r or not FINAL[r[@state]] or r[@purge_at] > c.now then return { 'kept' } end
   local tag = ff.tag_of(id)
   local flow = r[@flow_id] ~= '' and ff.flow(c, tag, r[@flow_id])
-  -- A member's result may still be somebody's input.
-  if flow and flow[@f.finished_at] == 0 then
+  -- A member's result may still be somebody's input, unless it is a forgotten child.
+  if flow and flow[@f.finished_at] == 0 and not is_forgotten(r) then
     put_off(c, id, r)
     return { 'put off' }
   end
