@@ -29,7 +29,6 @@ I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
 T = TypeVar("T")
 
-_CLAIMING: Final = frozenset({"claim", "finish"})
 _ORDERED: Final = frozenset({"append", "journal"})
 
 
@@ -47,6 +46,7 @@ class PostgresRunner:
             "writer", opening.writers, ThreadQueue[AnyWork](where), self._writer
         )
         # One at a time: claims side by side would skip each other's rows and ask again in vain.
+        # Claims behind a finish are not among them: what ends would wait for its turn, too.
         self._claims = ThreadPool("claimer", 1, ThreadQueue[AnyWork](where), self._writer)
         # In the order in which they came: one worker may have several calls in flight.
         self._appends = ThreadPool("appender", 1, ThreadQueue[AnyWork](where), self._writer)
@@ -86,7 +86,7 @@ class PostgresRunner:
 
     def write(self, work: Work[I, A]) -> Awaitable[list[A | FlowFabricError]]:
         """Do the work in the next transaction. It is done even if the caller is cancelled."""
-        if work.name in _CLAIMING:
+        if work.name == "claim":
             return self._claims.put(work)
         return (self._appends if work.name in _ORDERED else self._works).put(work)
 
