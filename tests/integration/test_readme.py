@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,6 +107,36 @@ def test_the_program_is_not_served_from_another_file(directory: Path) -> None:
     assert done.stderr.count("\n") == 1
     with _started(f"{line} --port 0", directory) as url:
         assert "no executions" in _shell("flowfabric list", directory, FF_URL=url)
+
+
+# ---- setting up
+
+
+def test_the_extras_that_the_readme_installs_exist() -> None:
+    (block,) = re.findall(r"## Install.*?```\n(.*?)```", TEXT, re.DOTALL)
+    commands = [line.partition("#")[0].strip() for line in block.splitlines()]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = set(re.findall(r"\[(.*?)\]", " ".join(commands)))
+    assert all(one.startswith("pip install ") for one in commands)
+    assert {extra for one in named for extra in one.split(",")} == {"cli", "valkey"}
+    assert {"cli", "valkey"} <= set(project["optional-dependencies"])
+    assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in TEXT
+
+
+def test_the_two_commands_are_targets_of_make() -> None:
+    (block,) = re.findall(r"## Two commands.*?```\n(.*?)```", TEXT, re.DOTALL)
+    commands = [line.partition("#")[0].strip() for line in block.splitlines()]
+    assert commands == ["make run", "make test"]
+    # The last thing that `make run` does is the command that is tried below.
+    told = subprocess.run(
+        ["make", "--dry-run", "run"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    )
+    assert told.stdout.strip().endswith("/flowfabric dev --sample")
 
 
 # ---- the commands

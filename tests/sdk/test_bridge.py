@@ -1,12 +1,21 @@
 """Callbacks: who shows the token has its signal delivered, on every home."""
 
+from typing import Any
 from uuid import uuid4
 
 import httpx
+import pytest
 
 from flowfabric import Context, FlowFabric
+from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.fabric.bridge import CallbackRoute
+from flowfabric.fabric.bridge import (
+    BridgeSignal,
+    CallbackRoute,
+    TokenMismatch,
+    UnknownWaitpoint,
+    verify_and_deliver,
+)
 from tests.sdk.until import reaches
 
 
@@ -59,3 +68,64 @@ async def test_a_callback_with_the_token_resumes(fabric: FlowFabric) -> None:
         assert (late.status_code, late.json()["kind"]) == (409, "target_not_signalable")
         assert (await client.post(path, headers={**keyed, **wrong})).status_code == 404
         assert (await client.post(nowhere, headers=keyed)).status_code == 404
+
+
+async def test_what_became_of_a_callback_is_a_value(fabric: FlowFabric) -> None:
+    @fabric.task()
+    async def wait(ctx: Context) -> object:
+        signal = await ctx.wait_for("paid", timeout="1m")
+        assert signal is not None
+        return signal.payload
+
+    async with fabric.worker():
+        run = await wait.submit()
+        await reaches(fabric, run, "suspended")
+        waitpoint, token = await _waiting(fabric, run.id)
+        paid = BridgeSignal(name="paid", payload=b"7", idempotency_key="order 7")
+        nowhere = str(uuid4())
+        absent = f"{run.id.partition('}')[0]}}}:{nowhere}"
+        for unknown in ((run.id, nowhere), (absent, waitpoint)):
+            found = await verify_and_deliver(fabric, *unknown, token, paid)
+            assert found == UnknownWaitpoint()
+        assert (
+            await verify_and_deliver(fabric, absent, waitpoint, token, paid) == UnknownWaitpoint()
+        )
+        wrong = token.reveal().upper()
+        assert await verify_and_deliver(fabric, run.id, waitpoint, wrong, paid) == TokenMismatch()
+        assert await run.state() == "suspended"
+        done = await verify_and_deliver(fabric, run.id, waitpoint, token.reveal(), paid)
+        assert isinstance(done, Accepted)
+        assert await run.result(timeout="20s") == 7
+        again = await verify_and_deliver(fabric, run.id, waitpoint, token, paid)
+        assert again == Duplicate(existing_signal_id=done.signal_id)
+    assert "order 7" not in repr(paid)
+    assert token.reveal() not in repr((paid, done, again))
+
+
+async def test_a_callback_that_is_cut_off_delivers_nothing(fabric: FlowFabric) -> None:
+    run = await fabric.submit("k")
+    route = CallbackRoute(fabric, "paid", "shop")
+    sent: list[Any] = []
+
+    async def ask(path: str, *messages: dict[str, Any]) -> int:
+        left = iter(messages)
+
+        async def receive() -> dict[str, Any]:
+            return next(left)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"authorization", b"Bearer x")]
+        scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
+        await route(scope, receive, send)
+        return int(sent[-2]["status"])
+
+    begun = {"type": "http.request", "body": b"{", "more_body": True}
+    path = f"/{run.id}/{uuid4()}"
+    assert await ask(path, begun, {"type": "http.disconnect"}) == 400
+    assert await ask("/", {"type": "http.request"}) == 404
+    assert await ask(path, {"type": "http.request"}) == 404
+    assert dict(sent[-2]["headers"])[b"cache-control"] == b"no-store"
+    with pytest.raises(NotImplementedError):
+        await route({"type": "websocket"}, None, None)  # type: ignore[arg-type]
