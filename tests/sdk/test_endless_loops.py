@@ -54,7 +54,7 @@ def _objects() -> int:
 
 
 def _is_workers(kind: type) -> bool:
-    return kind.__module__.startswith("flowfabric.worker") or issubclass(kind, asyncio.Task)
+    return str(kind.__module__).startswith("flowfabric.worker") or issubclass(kind, asyncio.Task)
 
 
 async def test_a_loop_of_some_hundred_rounds_stays_small() -> None:
