@@ -31,6 +31,8 @@ from flowfabric.fabric.admin import Admin
 from flowfabric.operations import budgets, flows
 from flowfabric.operations.attempts import (
     Appended,
+    CancelChildren,
+    ChildrenCancelled,
     Kept,
     NewEntry,
     NewFrame,
@@ -447,6 +449,10 @@ async def _work(world: World) -> None:
             worker_instance_id=me,
         )
     )
+    flow_id = await admin.children_flow(granted.execution_id)
+    child = await world.submit("idle", flow_id=flow_id, parent_id=granted.execution_id)
+    give_up = CancelChildren(**fence_of(granted), children=(child,), reason="race lost")
+    assert await admin.cancel_children(give_up) == ChildrenCancelled(1)
     done = await admin.finish([finish_of(granted, Complete())])
     assert done.items == [Finished(state="completed")]
     known = await admin.register_tasks(me, [NewTask(kind="report")])

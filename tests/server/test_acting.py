@@ -254,7 +254,7 @@ async def test_a_grant_reserves_the_best_work_of_a_lane(served: Served) -> None:
 UNAUDITED = {
     *("submit", "submit_many", "submit_graph", "create_flow", "add_member"),
     *("signal", "signal_by_name", "register_tasks"),
-    *("children_flow", "report_progress", "watch"),
+    *("children_flow", "cancel_children", "report_progress", "watch"),
     *("report_usage", "report_usages", "reserve", "commit_reservation", "cancel_reservation"),
     *("register_worker", "heartbeat", "leave", "claim", "claim_grant", "claim_granted", "renew"),
     *("finish", "suspend", "create_waitpoint", "append_frames", "append_journal", "report_gone"),

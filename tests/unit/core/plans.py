@@ -123,7 +123,7 @@ RULES: Final[dict[str, Rule]] = {
     "lose": Rule(lose, "active"),
     "promote": Rule(promote, "delayed", decided=True),
     "forget the delay": Rule(forget_delay, "blocked", decided=True),
-    "release": Rule(lambda r: release_plan(r, NOW), "blocked"),
+    "release": Rule(lambda r: release_plan(r, NOW), "blocked suspended"),
     "skip": Rule(lambda r: skip_plan(EXECUTION), _LIVE),
     "cancel_sibling": Rule(
         lambda r: cancel_sibling_plan(EXECUTION, "sibling_quorum_satisfied"), _LIVE
@@ -132,11 +132,11 @@ RULES: Final[dict[str, Rule]] = {
 
 
 def narrows(name: str, reason: str) -> bool:
-    """Whether the rule also looks at why a record is blocked, and lets this reason through."""
+    """Whether the rule also looks at why a record waits, and lets this reason through."""
     match name:
         case "unblock":
             return reason in _LIMITS
         case "release":
-            return reason == "dependencies"
+            return reason in ("dependencies", "first")
         case _:
             return True
