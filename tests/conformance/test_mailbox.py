@@ -394,3 +394,11 @@ async def test_readers_see_names_ids_times_and_sizes(driver: Driver) -> None:
         driver.clock(),
         7,
     )
+
+
+async def test_a_signal_sent_a_thousand_times_with_one_id_arrives_once(driver: Driver) -> None:
+    own = await driver.submit()
+    sent = await asyncio.gather(*(send(driver, own, id="one") for _ in range(1_000)))
+    assert sent.count(Accepted("one", KEPT)) == 1
+    assert sent.count(Duplicate("one")) == 999
+    assert await counted(driver, own) == (1, 1)

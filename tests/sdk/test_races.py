@@ -140,7 +140,7 @@ async def test_asyncio_around_waiting_calls_means_what_it_says(fabric: FlowFabri
         await run.signal("a")
         found = await run.result(timeout="20s")
     assert found == [True, 2, [0, 2, 4], 7, [True, True]]
-    assert entered > 3
+    assert entered > 1
 
 
 async def test_a_handler_that_swallows_a_pause_gets_it_again(fabric: FlowFabric) -> None:
@@ -149,7 +149,7 @@ async def test_a_handler_that_swallows_a_pause_gets_it_again(fabric: FlowFabric)
     @fabric.task
     async def work(ctx: Context) -> str:
         try:
-            await ctx.sleep("20ms")
+            await ctx.sleep("500ms")
         except BaseException as pause:
             swallowed.append(type(pause).__name__)
             if len(swallowed) == 1:

@@ -346,3 +346,73 @@ async def test_kept_steps_are_not_run_again_wherever_the_handler_dies(fabric: Ki
 async def _breaks(mended: bool) -> None:
     if not mended:
         raise ValueError("a bug")
+
+
+async def test_a_race_has_one_winner_wherever_the_handler_dies(fabric: Kit) -> None:
+    @fabric.task
+    async def quick(n: int) -> int:
+        return n
+
+    @fabric.task
+    async def endless(ctx: Context) -> None:
+        await ctx.sleep("200d")
+
+    async def send(execution_id: str) -> None:
+        await fabric.run(execution_id).signal("go", 1, id="go")
+
+    @fabric.task
+    async def compete(ctx: Context) -> list[object]:
+        by_child = await ctx.race(
+            slow=ctx.call(endless), done=ctx.call(quick, 3), late=ctx.sleep("1h")
+        )
+        by_time = await ctx.race(go=ctx.wait_for("go"), late=ctx.sleep("1h"))
+        await ctx.step("send", send, ctx.info.execution_id)
+        by_signal = await ctx.race(late=ctx.sleep("1h"), go=ctx.wait_for("go", as_=int))
+        by_person = await ctx.race(late=ctx.sleep("300d"), said=ctx.approve("well?"))
+        after = await ctx.receive("go")
+        return [
+            by_child,
+            by_time,
+            by_signal[0],
+            (by_person[0], bool(by_person[1])),
+            after,
+        ]
+
+    fabric.always_answer("approved")
+    assert await crash_everywhere(fabric, compete) == [
+        ["done", 3],
+        ["late", None],
+        "go",
+        ["said", True],
+        None,
+    ]
+    ended = {"completed": 0, "cancelled": 0}
+    async for found in fabric.list():
+        if found.execution_kind == "endless":
+            ended[found.public_state] += 1
+    assert ended["completed"] == 0
+    assert ended["cancelled"] > 0
+
+
+async def test_waits_side_by_side_are_each_over_once_wherever_the_handler_dies(
+    fabric: Kit,
+) -> None:
+    async def send(execution_id: str) -> None:
+        for number in range(2):
+            await fabric.run(execution_id).signal("n", number, id=f"n{number}")
+
+    @fabric.task
+    async def double(n: int) -> int:
+        return 2 * n
+
+    @fabric.task
+    async def gather(ctx: Context) -> list[object]:
+        async with asyncio.TaskGroup() as group:
+            signals = [group.create_task(ctx.wait_for("n")) for _ in range(2)]
+            group.create_task(ctx.step("send", send, ctx.info.execution_id))
+            child = group.create_task(ctx.call(double, 4))
+            group.create_task(ctx.sleep("1h"))
+        found = [one.result() for one in signals]
+        return [*(one and one.payload for one in found), child.result()]
+
+    assert await crash_everywhere(fabric, gather) == [0, 1, 8]

@@ -13,7 +13,7 @@ class Mailbox:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._unread: list[ReceivedSignal] | None = None if session.claim.mail_count else []
+        self._unread: list[ReceivedSignal] = []
         # Signals by token that ended a suspension of several waits: one of these takes them.
         self._heard: list[ReceivedSignal] = []
         self._answered: set[str] = set()
@@ -32,23 +32,20 @@ class Mailbox:
     def has(self, numbers: Sequence[int]) -> bool:
         """Whether these signals are still unread, as far as it is known here: taking one that is
         not is refused."""
-        known = self._unread
-        return known is None or {one.mail_seq for one in known}.issuperset(numbers)
+        if self._session.has_news:
+            return True
+        return {one.mail_seq for one in self._unread}.issuperset(numbers)
 
     async def _known(self) -> list[ReceivedSignal]:
-        if self._unread is None:
+        if self._session.has_news:
             await self.read()
-        return self._unread or []
+        return self._unread
 
     async def read(self) -> None:
         session = self._session
         own = session.claim.execution_id
         found = await session.call(lambda: session.calls.read_mailbox(own))
-        self._unread = list(found.signals)
-
-    def forget(self) -> None:
-        """Others have come; they are read when they are asked for."""
-        self._unread = None
+        self._unread, session.has_news = list(found.signals), False
 
     def hear(self, signals: Iterable[ReceivedSignal]) -> None:
         self._heard = [one for one in signals if one.signal_id not in self._answered]
@@ -61,7 +58,7 @@ class Mailbox:
     def remove(self, signals: Sequence[ReceivedSignal]) -> None:
         self.forget_heard(signals)
         taken = taken_by(signals)
-        if self._unread and taken:
+        if taken:
             self._unread = [one for one in self._unread if one.mail_seq not in taken]
 
 

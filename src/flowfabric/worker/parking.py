@@ -270,6 +270,7 @@ async def suspend(session: Session, order: SuspendOrder) -> Satisfied:
     request = suspend_of(session.claim, order)
     outcome = await session.call(lambda: session.calls.suspend(request))
     if isinstance(outcome, Satisfied):
+        session.has_news = session.has_news or order.mailbox
         return outcome
     session.release()
     raise Paused

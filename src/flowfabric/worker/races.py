@@ -197,7 +197,6 @@ class Race:
             await self._leave_with_waitpoint(part)
         else:
             await leave_with_first(session, [self], [part])
-        self._mailbox.forget()
         return None
 
     async def _leave_with_waitpoint(self, part: Part) -> None:

@@ -141,6 +141,8 @@ class Session:
         self._under_way = 0
         self._idle: asyncio.Event | None = None
         self.is_leaving = False
+        # Whether signals have come that this entry has not read.
+        self.has_news = claim.mail_count > 0
         # A mistake of the handler that it may not see itself.
         self.refused: ConfigError | None = None
         # Answers that the journal does not have yet, in the order they were given.

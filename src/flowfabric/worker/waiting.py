@@ -350,9 +350,7 @@ class SignalWait(Generic[T]):
         order = msgspec.structs.replace(self._terms.order, suspension_id=own, op=f"s:{own}")
         if self._end:
             order = msgspec.structs.replace(order, timeout_ms=None, timeout_at=self._end)
-        came = await suspend(self._session, order)
-        self._mailbox.forget()
-        return came
+        return await suspend(self._session, order)
 
     # ---- as a member of a race
 
