@@ -578,3 +578,18 @@ async def test_a_filter_leaves_the_schedules_of_others_alone(
     mine = TimerSweep(engine, DutyFilter(namespace="default"))
     assert (await mine.visit()).of("schedules", "skipped") == 1
     assert (await driver.sweep()).of("schedules") == 1
+
+
+async def test_the_work_of_a_time_is_spread_over_the_jitter(driver: Driver) -> None:
+    made = await put(driver, every_ms=60_000, jitter_ms=30_000)
+    assert made.jitter_ms == 30_000
+    late = []
+    for _ in range(8):
+        await driver.pass_time(60_000)
+        newest = (await fired(driver))[-1]
+        start = newest.wake_at or driver.clock()
+        late.append(start - int(newest.tags["scheduled_for"]))
+    assert all(0 <= one <= 30_000 for one in late)
+    assert len(set(late)) > 4
+    with refused(InvalidInput):
+        await put(driver, every_ms=60_000, jitter_ms=86_400_001)

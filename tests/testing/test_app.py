@@ -137,3 +137,23 @@ async def test_two_programs_share_the_clock(
     for kit in kits:
         await kit.approve_next()
     assert [await run.result() for run in runs] == ["sent to Ada"] * 2
+
+
+async def test_schedules_beside_their_tasks_fire(
+    tmp_path: Path, fabric_of: FabricOf, clock: VirtualClock
+) -> None:
+    fabric = FlowFabric(f"sqlite:///{tmp_path}/app.db")
+    made: list[str] = []
+
+    @fabric.repeated("nightly", args=["Oslo"], cron="@daily", jitter="1h")
+    @fabric.task
+    async def report(city: str) -> None:
+        made.append(city)
+
+    with pytest.raises(ConfigError, match="declared twice"):
+        fabric.repeated("nightly", args=["x"], every="1d")(report)
+    with pytest.raises(ConfigError):
+        fabric.repeated("other", every="1d")(report)
+    await fabric_of(fabric)
+    await clock.advance("3d")
+    assert made == ["Oslo"] * 3

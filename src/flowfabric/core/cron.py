@@ -27,6 +27,16 @@ _MONTHS: Final = (
     *("jan", "feb", "mar", "apr", "may", "jun"),
     *("jul", "aug", "sep", "oct", "nov", "dec"),
 )
+# Names for what is asked for most, each with its five fields.
+NAMED: Final = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
 _WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _PART: Final = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?", re.ASCII).fullmatch
 
@@ -70,10 +80,13 @@ class Cron(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def parse_cron(text: str) -> Cron:
-    """Read `minute hour day month weekday`, or say which field is wrong."""
-    fields = text.split() if len(text) <= MAX_CRON_BYTES else []
+    """Read `minute hour day month weekday`, or a name such as `@daily`, or say what is wrong."""
+    fields = NAMED.get(text, text).split() if len(text) <= MAX_CRON_BYTES else []
     if len(fields) != len(_FIELDS):
-        raise InvalidInput("cron: expected five fields: minute hour day month weekday")
+        raise InvalidInput(
+            "cron: expected five fields, minute hour day month weekday, or one of"
+            f" {', '.join(NAMED)}"
+        )
     minutes, hours, days, months, weekdays = (
         _values(field, part) for field, part in zip(_FIELDS, fields, strict=True)
     )

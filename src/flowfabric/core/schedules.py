@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Final, Literal
+from zlib import crc32
 
 import msgspec
 
@@ -15,6 +16,7 @@ CatchUp = Literal["latest", "all", "none"]
 
 # Where nothing is caught up, nothing is submitted for a time that is found due later than this.
 LATE_MS: Final = 60_000
+LONGEST_JITTER_MS: Final = 86_400_000
 MOST_TIMES: Final = 1_000
 SHORTEST_EVERY_MS: Final = 100
 LONGEST_EVERY_MS: Final = 100 * 366 * 86_400_000
@@ -47,6 +49,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     paused: bool = False
     overlap: Overlap = "allow"
     catch_up: CatchUp = "latest"
+    jitter_ms: int = 0
     # history
     next_at: int = 0
     last_fired_at: int = 0
@@ -87,6 +90,15 @@ def _since_time(schedule: Schedule, instant: int) -> int:
     """How long before the instant an interval ended. Without a start, intervals are counted from
     the creation of the schedule."""
     return (instant - (schedule.start_at or schedule.created_at)) % schedule.every_ms
+
+
+def start_of(schedule: Schedule, time: int) -> int | None:
+    """When the work of a time may start, if it is spread: up to the jitter later, and for one time
+    always the same."""
+    if not schedule.jitter_ms:
+        return None
+    own = f"{schedule.namespace}:{schedule.schedule_id}:{time}"
+    return time + crc32(own.encode()) % (schedule.jitter_ms + 1)
 
 
 def placed(asked: Schedule, before: Schedule | None, zone: tzinfo, now: int) -> Schedule:

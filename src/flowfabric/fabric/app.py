@@ -36,9 +36,10 @@ from flowfabric.operations.budgets import NamedBudget, NamedQuota
 from flowfabric.operations.events import Cursor, Event, EventScope
 from flowfabric.operations.execution_queries import FoundExecution
 from flowfabric.operations.nouns import Calls
-from flowfabric.operations.schedules import ScheduleInfo
+from flowfabric.operations.schedules import NewSchedule, ScheduleInfo
 from flowfabric.operations.signals import Delivered
 from flowfabric.operations.tasks import TaskInfo
+from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.claiming import Claimer
 from flowfabric.worker.durations import Duration, milliseconds, optional_ms
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
+T = TypeVar("T", bound=Task[..., Any])
 
 # Within the class `list` is a method.
 Runs = list[Run[R] | FlowFabricError]
@@ -76,6 +78,7 @@ class FlowFabric(LazyConnection, Declaring):
         self._limits = Limits(Calls(lazy(self.open)), self.namespace)
         self._handlers = Handlers()
         self._lanes: MutableMapping[str, None] = {}
+        self._repeated: dict[str, NewSchedule] = {}
 
     @property
     def where(self) -> str:
@@ -168,7 +171,7 @@ class FlowFabric(LazyConnection, Declaring):
             resources=tuple(resources),
             build=build,
         )
-        return Worker(self._worker_calls, self._handlers, options)
+        return Worker(self._work, self._handlers, options)
 
     def claimer(
         self,
@@ -288,6 +291,30 @@ class FlowFabric(LazyConnection, Declaring):
         new = new_schedule(call, terms)
         await (await self.submitter()).put_schedule(schedule_id, new)
         return TaskSchedule(schedule_id, new.namespace, self.submitter, call)
+
+    def repeated(
+        self, schedule_id: str, *, args: Sequence[Any] = (), **terms: Unpack[ScheduleTerms]
+    ) -> Callable[[T], T]:
+        """Declare a schedule beside its task: `@fabric.repeated("nightly", cron="@daily")` above
+        `@fabric.task`. A worker puts it when it starts."""
+
+        def declare(task: T) -> T:
+            if schedule_id in self._repeated:
+                raise ConfigError(f"schedule {schedule_id}: it is declared twice")
+            self._repeated[schedule_id] = new_schedule(task.bind(*args), terms)
+            return task
+
+        return declare
+
+    async def put_schedules(self) -> None:
+        """Put the schedules that are declared with `repeated`, as a worker does when it starts."""
+        port = await self.submitter()
+        for schedule_id, new in self._repeated.items():
+            await port.put_schedule(schedule_id, new)
+
+    async def _work(self) -> WorkerCalls:
+        await self.put_schedules()
+        return await self._worker_calls()
 
     def scheduled(self, schedule_id: str, namespace: str | None = None) -> TaskSchedule[Any]:
         """A schedule whose id is known, of the fabric's namespace unless another is given."""

@@ -26,6 +26,7 @@ class ScheduleTerms(TypedDict, total=False):
     paused: bool
     overlap: str
     catch_up: str
+    jitter: Duration
 
 
 Reach = Callable[[], Awaitable[Submitter]]
@@ -103,4 +104,5 @@ def new_schedule(call: BoundCall[Any], terms: ScheduleTerms) -> NewSchedule:
         paused=terms.get("paused"),
         overlap=terms.get("overlap", "allow"),
         catch_up=terms.get("catch_up", "latest"),
+        jitter_ms=optional_ms(terms.get("jitter"), "jitter") or 0,
     )

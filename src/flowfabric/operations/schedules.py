@@ -56,6 +56,7 @@ class NewSchedule(Part, frozen=True, kw_only=True):
     paused: bool | None = None
     overlap: Overlap = "allow"
     catch_up: CatchUp = "latest"
+    jitter_ms: int = 0
     typed: bool = False
 
 
@@ -79,6 +80,7 @@ class ScheduleInfo(Answer, frozen=True, kw_only=True):
     paused: bool
     overlap: Overlap
     catch_up: CatchUp
+    jitter_ms: int = 0
     typed: bool = False
     next_at: int = 0
     last_fired_at: int = 0

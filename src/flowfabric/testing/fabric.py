@@ -333,6 +333,8 @@ async def open_kit(
     try:
         async with opened(kit, engine, clock, connection_on(engine)):
             with nullcontext() if app is None else app.replaced_by(kit):
+                if app is not None:
+                    await app.put_schedules()
                 yield kit
                 await kit.stop_workers()
     finally:

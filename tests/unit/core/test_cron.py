@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.core.cron import last_until, next_after, parse_cron
+from flowfabric.core.cron import NAMED, last_until, next_after, parse_cron
 from flowfabric.errors import InvalidInput
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -66,7 +66,7 @@ def test_an_expression_has_its_times(cron: str, since: str, expected: list[str])
         "",
         "* * * *",
         "* * * * * *",
-        "@daily",
+        "@often",
         "60 * * * *",
         "* 24 * * *",
         "* * 0 * *",
@@ -173,3 +173,8 @@ def test_both_directions_meet_the_same_times(
     for fired in forwards:
         assert last_until(cron, zone, fired) == fired
         assert fired % 60_000 == 0
+
+
+@pytest.mark.parametrize(("name", "fields"), NAMED.items())
+def test_a_name_stands_for_its_fields(name: str, fields: str) -> None:
+    assert parse_cron(name) == parse_cron(fields)

@@ -17,6 +17,7 @@ from flowfabric.core.schedules import (
     fire_uuid,
     marked,
     missed,
+    start_of,
     write_schedule,
 )
 from flowfabric.core.states import FINAL
@@ -129,6 +130,9 @@ class Firings:
         # Arguments that the task of today cannot take fail with its execution, where they are seen.
         completed = await self._executions.complete(named, checks=False)
         submission = marked_for(schedule, time, completed)
+        start = start_of(schedule, time)
+        if start is not None:
+            submission = msgspec.structs.replace(submission, delay_until=start)
         return (await self._executions.create_derived(submission)).execution_id
 
     async def _fire_ids(self, schedule: Schedule) -> Callable[[int], str]:

@@ -16,6 +16,7 @@ from flowfabric.core.schedules import (
     DOCUMENT,
     LATEST,
     LONGEST_EVERY_MS,
+    LONGEST_JITTER_MS,
     SHORTEST_EVERY_MS,
     CatchUp,
     Overlap,
@@ -221,6 +222,7 @@ def checked_schedule(schedule_id: str, order: NewSchedule) -> Schedule:
         paused=_one_of(order.paused, "paused", (None, False, True)) or False,
         overlap=_one_of(order.overlap, "overlap", get_args(Overlap)),
         catch_up=_one_of(order.catch_up, "catch_up", get_args(CatchUp)),
+        jitter_ms=whole(order.jitter_ms, "jitter_ms", 0, LONGEST_JITTER_MS),
         **_checked_times(order),
     )
 
