@@ -2,17 +2,24 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
+from itertools import pairwise
 
 import pytest
 
+from flowfabric.app import close_engine, open_engine
 from flowfabric.backend.base import StoreCounters
+from flowfabric.backend.types import EventFilter, EventPage
 from flowfabric.backend.valkey.cluster.notifier import ClusterNotifier
 from flowfabric.backend.valkey.connection import Connection, Login, OnPush
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.notifier import StoreNotifier, ValkeyNotifier
+from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.duties.loop import Duties, DutyLoop
 from flowfabric.duties.result import DutyResult
+from flowfabric.operations.events import CompletionEvent
+from flowfabric.operations.executions import Executions, Submission
 from tests.jumping_loop import run_jumping
 
 
@@ -114,3 +121,41 @@ def test_a_duty_that_fails_starts_again_after_five_seconds_and_disturbs_no_other
     assert first < 1
     assert begun_at == pytest.approx([first, first + 5, first + 10])
     assert visits >= 10
+
+
+def test_a_reader_of_the_log_that_fails_starts_again_and_its_followers_miss_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> list[str]:
+        engine = await open_engine(Settings(store=StoreUrl("memory")))
+        backend, submitted = engine.deps.store.backend, list[str]()
+        events, reader_reads = backend.events, list[float]()
+
+        async def broken_once(cursor: bytes, wanted: EventFilter, limit: int) -> EventPage:
+            if not wanted.families:
+                reader_reads.append(asyncio.get_running_loop().time())
+                if len(reader_reads) == 1:
+                    raise RuntimeError("a mistake")
+            return await events(cursor, wanted, limit)
+
+        monkeypatch.setattr(backend, "events", broken_once)
+        subscription = await engine.events.subscribe({"completion"})
+        async with aclosing(subscription):
+            told = list[str]()
+            for _ in range(3):
+                following = asyncio.ensure_future(anext(subscription))
+                await asyncio.sleep(1)
+                made = await engine.executions.create(Submission(kind="k"))
+                await engine.use_case(Executions.cancel)(made.execution_id, "")
+                submitted.append(made.execution_id)
+                event = await following
+                assert isinstance(event, CompletionEvent)
+                told.append(event.execution_id)
+                await asyncio.sleep(4)
+        assert told == submitted
+        await close_engine(engine)
+        return [f"{after - before:g}" for before, after in pairwise(reader_reads[:2])]
+
+    # It starts again five seconds later.
+    assert run_jumping(main()) == ["5"]
+    assert "the reader of the log ended unexpectedly; restart 1 follows" in caplog.text

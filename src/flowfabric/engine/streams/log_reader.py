@@ -8,12 +8,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain, islice
 from typing import Final, TypeVar
 
 from flowfabric.backend.base import LOG_TOPIC, Backend, TopicSubscription
+from flowfabric.backend.supervision import supervise
 from flowfabric.backend.types import EventFilter, StoredEvent
 from flowfabric.engine.streams.followers import Follower, Interest, Watch
+from flowfabric.errors import FlowFabricError
 
 PAGE: Final = 256
 # How often the reader looks without a notification: one may be lost, the log is the truth.
@@ -68,7 +71,10 @@ class LogReader:
         if self._task is None:
             self._position = position
             self._topic = self._backend.notifier().subscribe(LOG_TOPIC)
-            self._task = asyncio.get_running_loop().create_task(self._run(self._topic))
+            reading = partial(self._run, self._topic)
+            # While it is started again, everybody reads for itself.
+            supervised = supervise("the reader of the log", reading, self._interested.detach_all)
+            self._task = asyncio.get_running_loop().create_task(supervised)
 
     def enter(self, follower: Follower) -> None:
         self._interested.add(follower)
@@ -92,7 +98,7 @@ class LogReader:
             topic.take()
             try:
                 is_at_end = not await self._advance()
-            except Exception as fault:
+            except FlowFabricError as fault:
                 _log.info("reading the log: %s", fault)
                 # Each reads for itself, and so has the error in its own place.
                 self._interested.detach_all()
