@@ -109,7 +109,7 @@ async def test_what_is_missing_or_unreadable_has_its_own_category(fabric: FlowFa
     async with fabric.worker():
         missing = await failure(await fabric.submit("needy"))
         unreadable = await failure(await fabric.submit("strict", {"n": "one"}))
-        mismatch = await failure(await fabric.submit("typed", {"n": "one"}, retries=3))
+        mismatch = await failure(await fabric.submit("typed", b'{"n": "one"}', retries=3))
     assert missing.category == "extractor_missing_state"
     assert "Unregistered" in missing.reason
     assert unreadable.category == "extractor_payload_decode"
@@ -122,7 +122,7 @@ async def test_an_unreadable_payload_is_not_tried_again(fabric: FlowFabric) -> N
     async def typed(n: int) -> None: ...
 
     async with fabric.worker():
-        run = await fabric.submit("typed", {"n": "one"}, retries=3, backoff="1ms")
+        run = await fabric.submit("typed", b'{"n": "one"}', retries=3, backoff="1ms")
         await failure(run)
         assert len(await run.attempts()) == 1
 
