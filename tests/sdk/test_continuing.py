@@ -181,3 +181,27 @@ async def test_a_parked_execution_starts_over(fabric: FlowFabric) -> None:
         await run.replay()
         assert await run.result(timeout="20s") == "paid 1."
     assert world.done == {"pay": 1, "paid": 1}
+
+
+async def test_what_dropped_steps_had_taken_lies_in_the_mailbox_again(fabric: FlowFabric) -> None:
+    @fabric.task()
+    async def chat(ctx: Context) -> list[object]:
+        first = await ctx.wait_for("word")
+        await ctx.step("mark", abs, -1)
+        second, looked = await ctx.wait_for("word"), await ctx.receive("other")
+        assert first is not None
+        assert second is not None
+        return [first.payload, second.payload, looked.payload if looked else None]
+
+    async with fabric.worker():
+        run = await chat.submit()
+        for name, word in (("word", "a"), ("other", "x"), ("word", "b"), ("word", "c")):
+            await run.signal(name, word)
+        assert await run.result(timeout="20s") == ["a", "b", "x"]
+        await run.replay(steps_until="mark")
+        assert await run.result(timeout="20s") == ["a", "b", "x"]
+        await run.replay(steps="keep")
+        assert await run.result(timeout="20s") == ["a", "b", "x"]
+        await run.replay(steps_until="ff.wait_for")
+        assert await run.result(timeout="20s") == ["a", "b", "x"]
+        assert (await run.info()).mail_count == 1

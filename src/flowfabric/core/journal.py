@@ -18,6 +18,8 @@ MAX_ENTRIES: Final = 10_000
 MAX_ENTRY_BYTES: Final = 1024 * 1024
 
 
+# How names begin that are not those of a program's steps.
+RESERVED: Final = "ff."
 # The failure of a call is recorded beside its value, and a child under its kind.
 FAILED: Final = "ff.failed "
 CHILD: Final = "ff.child "

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from flowfabric.core.journal import RESERVED
 from flowfabric.core.policy import ExponentialBackoff, FixedBackoff
 from flowfabric.core.retry import delay_ms
 from flowfabric.errors import ConfigError, StepTimeout
@@ -34,7 +35,6 @@ from flowfabric.worker.spans import step_span
 
 _log = logging.getLogger("flowfabric.worker")
 
-RESERVED: Final = "ff."
 # With the prefix of a failure it is still a name that the journal takes.
 _NAME_BYTES: Final = 1000
 _MAX_TEXT: Final = 120

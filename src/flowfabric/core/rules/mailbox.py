@@ -1,6 +1,7 @@
 """The mailbox: signals sent to an execution by its id, which are kept until a wait takes them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from flowfabric.core.checks import not_active
 from flowfabric.core.conditions import Evaluation, evaluate
 from flowfabric.core.documents import SUSPENSION, Document, mail_key_name, mail_name
+from flowfabric.core.journal import RESERVED, JournalEntry
 from flowfabric.core.plan import Guard, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.signals import (
@@ -22,6 +24,7 @@ from flowfabric.core.rules.signals import (
 from flowfabric.core.states import FINAL
 from flowfabric.core.suspensions import (
     NOW,
+    ReceivedSignal,
     Signal,
     SignalKey,
     Suspension,
@@ -71,6 +74,61 @@ def post(record: Record, documents: Mapping[str, Document], signal: Signal) -> D
         event=signal_event_of(mail, mail.observed_effect),
     )
     return DeliveryDecision(plan, Accepted(mail.signal_id, mail.observed_effect))
+
+
+def taken_in(entries: Iterable[JournalEntry]) -> tuple[ReceivedSignal, ...]:
+    """The signals that left the mailbox with these entries, which are those of waits."""
+    found: dict[int, ReceivedSignal] = {}
+    for entry in entries:
+        # What cannot be read was written by a worker that is none of ours, and took nothing.
+        with suppress(msgspec.DecodeError):
+            if entry.name.startswith(RESERVED):
+                for one in _mail_within(msgspec.json.decode(entry.outcome)):
+                    found.setdefault(one.mail_seq, one)
+    return tuple(found.values())
+
+
+def _mail_within(value: object) -> Iterator[ReceivedSignal]:
+    if isinstance(value, dict) and "signal_id" in value and value.get("mail_seq"):
+        yield msgspec.convert(value, ReceivedSignal)
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _mail_within(part)
+
+
+class MailChange(NamedTuple):
+    """The counts of the mailbox, and the documents that are put or dropped."""
+
+    set: Mapping[str, int]
+    documents: Mapping[str, bytes | None]
+
+
+def put_back(record: Record, taken: Sequence[ReceivedSignal]) -> MailChange:
+    """Signals lie in the mailbox again, in their places."""
+    documents = {mail_name(one.mail_seq): write_document(_unread(one)) for one in taken}
+    size = sum(map(len, documents.values()))
+    counts = {
+        "mail_count": record.mail_count + len(documents),
+        "mail_bytes": record.mail_bytes + size,
+    }
+    return MailChange(counts, documents)
+
+
+def _unread(taken: ReceivedSignal) -> Signal:
+    return Signal(
+        signal_id=taken.signal_id,
+        waitpoint_id="",
+        target_scope="execution",
+        signal_name=taken.signal_name,
+        signal_category=taken.signal_category,
+        source_type=taken.source_type,
+        source_identity=taken.source_identity,
+        correlation_id=taken.correlation_id,
+        accepted_at=taken.accepted_at,
+        seq=taken.mail_seq,
+        payload=taken.payload,
+        observed_effect=KEPT,
+    )
 
 
 class _Change(NamedTuple):

@@ -1,7 +1,7 @@
 """Running an execution again: one that has ended or is parked, with or without what it has
 recorded, or one whose holder asks for a new round."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +10,8 @@ from flowfabric.core.events import NONDETERMINISM, RESTARTED, released
 from flowfabric.core.graph import GraphEdit
 from flowfabric.core.plan import EndAttempt, Event, Fence, Guard, Plan
 from flowfabric.core.record import NO_ATTEMPT, Record
+from flowfabric.core.rules.mailbox import MailChange, put_back
+from flowfabric.core.suspensions import ReceivedSignal
 
 
 class ReplayRequest(msgspec.Struct, frozen=True):
@@ -26,11 +28,13 @@ class Reopening(msgspec.Struct, frozen=True):
 
 class Dropped(msgspec.Struct, frozen=True):
     """What is lost of what was recorded: the journal from this entry on (1 is all, 0 nothing), and
-    with `mailbox` the unread signals, whose documents are named."""
+    with `mailbox` the unread signals, whose documents are named. Without it, signals that the
+    entries had `taken` lie in the mailbox again."""
 
     first: int = 1
     mailbox: bool = True
     unread: Collection[str] = ()
+    taken: Sequence[ReceivedSignal] = ()
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -44,6 +48,7 @@ class Scene(msgspec.Struct, frozen=True):
 def replay(record: Record, request: ReplayRequest, scene: Scene) -> Plan:
     """A skipped member waits for its reopened edges; the attempt of a parked execution ends."""
     dropped, reopened = scene.dropped, scene.reopened
+    mail = _emptied(dropped.unread) if dropped.mailbox else put_back(record, dropped.taken)
     is_parked = record.state == "suspended"
     return Plan(
         target=record.execution_id,
@@ -52,7 +57,7 @@ def replay(record: Record, request: ReplayRequest, scene: Scene) -> Plan:
         set={
             **_goal(record, reopened, scene.now),
             **_FRESH,
-            **(_NO_MAIL if dropped.mailbox else {}),
+            **mail.set,
             **_rounds(record, dropped),
             "replay_count": record.replay_count + 1,
             "replay_reason": request.reason,
@@ -62,11 +67,15 @@ def replay(record: Record, request: ReplayRequest, scene: Scene) -> Plan:
         attempt=_PARKED if is_parked else None,
         close_stream="attempt_failure" if is_parked else "",
         blobs={"result": None},
-        documents=dict.fromkeys(dropped.unread if dropped.mailbox else ()),
+        documents=mail.documents,
         drop_journal_from=dropped.first,
         graph=reopened.edit if reopened else None,
         event=_event(record, reopened),
     )
+
+
+def _emptied(unread: Collection[str]) -> MailChange:
+    return MailChange({"mail_count": 0, "mail_bytes": 0}, dict.fromkeys(unread))
 
 
 def _goal(record: Record, reopened: Reopening | None, now: int) -> dict[str, Any]:
@@ -144,7 +153,6 @@ def restart(record: Record, fence: Fence, new: NewInput, op: str) -> Plan:
 _ACTIVE: Final = frozenset({"active"})
 _SUCCEEDED: Final = EndAttempt("ended_success")
 _PARKED: Final = EndAttempt("ended_failure", "parked, then replayed", NONDETERMINISM)
-_NO_MAIL: Final[Mapping[str, Any]] = {"mail_count": 0, "mail_bytes": 0}
 _FRESH: Final[Mapping[str, Any]] = {
     "retry_count": 0,
     "reclaim_count": 0,

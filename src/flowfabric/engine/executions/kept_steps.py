@@ -12,6 +12,8 @@ from flowfabric.core.journal import (
     place_of_step,
 )
 from flowfabric.core.record import Record
+from flowfabric.core.rules.mailbox import taken_in
+from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import InvalidInput
 from flowfabric.operations.executions import Steps
@@ -39,17 +41,21 @@ def order_of(steps: str, until: str) -> Order:
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The first entry that is dropped, 0 if none is, and the children that the others name."""
+    """The first entry that is dropped, 0 if none is, the children that those before it name, and
+    the signals that the others had taken from the mailbox."""
 
     first_dropped: int
     children: tuple[str, ...]
+    given_back: tuple[ReceivedSignal, ...]
 
 
 async def kept_of(deps: Deps, record: Record, order: Order) -> Kept:
     rows = await _journal(deps, record.execution_id)
     first = _first_dropped(rows, record, order)
-    kept = (entry for number, entry in rows if not first or number < first)
-    return Kept(first, tuple(child for entry in kept if (child := child_of(entry))))
+    kept = [entry for number, entry in rows if not first or number < first]
+    dropped = (entry for _, entry in rows[len(kept) :])
+    children = tuple(child for entry in kept if (child := child_of(entry)))
+    return Kept(first, children, taken_in(dropped))
 
 
 def _first_dropped(rows: Rows, record: Record, order: Order) -> int:

@@ -169,7 +169,7 @@ class Operators:
         if order.keeps:
             kept = await kept_of(self._deps, seen.record, order)
             await self._replay_children(kept.children, request)
-            dropped = Dropped(kept.first_dropped, mailbox=False)
+            dropped = Dropped(kept.first_dropped, mailbox=False, taken=kept.given_back)
         scene = Scene(seen.now, dropped, await self._reopening(seen))
         plan = replay(seen.record, request, scene)
         answer = await self._deps.apply(plan, seen.record)
