@@ -7,6 +7,7 @@ from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.attempts import HeldAttempts, Progress, ProgressReported
 from flowfabric.operations.workers import HeldLease, Workers
 from tests.conformance.driver import Driver, unfenced
+from tests.conformance.feeds import SOON_S
 from tests.proofs import proves
 
 
@@ -28,6 +29,19 @@ async def test_a_taken_lease_ends_the_watch(driver: Driver) -> None:
     assert found.held == (as_held(kept),)
     # Another namespace has none of them.
     assert (await watch("pool-1", "elsewhere", "old", 0)).held == ()
+
+
+async def test_a_lease_that_is_taken_between_two_watches_ends_the_second(driver: Driver) -> None:
+    watch = driver.engine.watches.watch
+    taken = (await driver.started()).proof
+    begun = await watch("pool-1", wait_ms=0)
+    async with asyncio.timeout(SOON_S):
+        while begun.held is not None:
+            # The store does not hear of other processes yet.
+            begun = await watch("pool-1", wait_ms=0)
+    await driver.engine.outcomes.cancel(unfenced(taken.execution_id), "enough")
+    async with asyncio.timeout(SOON_S):
+        assert (await watch("pool-1", "default", begun.mark, 20_000)).held == ()
 
 
 @proves(HeldAttempts.report_progress)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import libvalkey
 
-from flowfabric.backend.base import QUEUE, StoreCounters
+from flowfabric.backend.base import QUEUE, WORKER_TOPICS, StoreCounters
 from flowfabric.backend.notifier import LocalNotifier
 from flowfabric.backend.supervision import supervise
 from flowfabric.backend.valkey.cluster.topology import Cluster
@@ -49,8 +49,11 @@ class ClusterNotifier(LocalNotifier):
         self._is_started = True
         self._follow()
 
-    def mark(self, *topics: str, takes: QueueFilter | None = None) -> None:
-        """One look at a cluster need not have seen all of it."""
+    def mark(self, *topics: str, takes: QueueFilter | None = None) -> tuple[int, ...] | None:
+        """Of workers only: one look at the lanes of a cluster need not have seen all of them."""
+        if self.is_disconnected or not all(one.startswith(WORKER_TOPICS) for one in topics):
+            return None
+        return super().mark(*topics, takes=takes)
 
     @property
     def is_disconnected(self) -> bool:
