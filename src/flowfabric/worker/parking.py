@@ -160,6 +160,7 @@ class Parking:
         while turns < (_CALM_TURNS if self._has_branched else _FIRST_TURNS):
             if session.is_busy:
                 await session.idle()
+                turns = 0
             if session.activity != seen:
                 seen, turns = session.activity, 0
             turns += 1

@@ -457,7 +457,8 @@ class Session:
             raise Paused from None
         finally:
             self._under_way -= 1
-            self._has_ended_something()
+            if self._idle is not None:
+                self._idle.set()
 
     async def call(self, request: Callable[[], Awaitable[T]]) -> T:
         """A request under the lease, repeated while the store cannot be reached."""
@@ -482,11 +483,6 @@ class Session:
         self._idle.clear()
         await self._idle.wait()
 
-    def _has_ended_something(self) -> None:
-        self.activity += 1
-        if self._idle is not None:
-            self._idle.set()
-
     @property
     def is_over(self) -> bool:
         """Whether the turn ends for a reason that is not the handler's own."""
@@ -494,7 +490,8 @@ class Session:
 
     def _step_done(self, task: "asyncio.Future[Any]") -> None:
         self._steps_in_flight.discard(task)
-        self._has_ended_something()
+        if self._idle is not None:
+            self._idle.set()
         # Marks the exception as seen: a handler that has left does not ask for it.
         if not task.cancelled():
             task.exception()
