@@ -1,5 +1,6 @@
 """Servers that are not fit for a store are refused, and the refusal says what to do."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 
@@ -316,3 +317,29 @@ async def test_a_library_without_our_number_is_not_touched(server: ValkeyServer)
     load(server, (f"ff{INTERFACE + 1}_version", "999.0.0 0123456789abcdef"))
     assert "upgrade this process" in await refusal(settings_at(server))
     assert server.run("FCALL_RO", f"ff{INTERFACE + 1}_version", "0").startswith(b"$")
+
+
+async def test_an_address_that_does_not_answer_is_told_soon(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Somebody listens, but it is no Valkey: nothing ever comes back."""
+    gone = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await gone.wait()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    topology = Standalone(Node("127.0.0.1", port, Login()))
+    try:
+        with pytest.raises(FlowFabricError):
+            await check_servers(topology, PLAIN, Waits(budget_s=0.3, silence_s=0.05))
+    finally:
+        gone.set()
+        await topology.close()
+        server.close()
+        await server.wait_closed()
+    (told,) = [one.getMessage() for one in caplog.records if "Check the address" in one.message]
+    assert f"127.0.0.1:{port}" in told
+    assert Waits().silence_s == 2.0

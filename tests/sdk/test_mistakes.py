@@ -1,10 +1,11 @@
 """Mistakes of people who write a program: each is told at once, in words that help."""
 
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
-from flowfabric import ConfigError, FlowFabric, ResultTimeout
+from flowfabric import ConfigError, Context, FlowFabric, ResultTimeout, SyncContext
 from flowfabric.worker.codecs import Unencodable
 
 
@@ -115,3 +116,30 @@ async def test_a_traceback_begins_where_the_program_does(fabric: FlowFabric) -> 
 
 async def test_what_has_not_failed_has_no_traceback(fabric: FlowFabric) -> None:
     assert await (await fabric.submit("nobody", {})).traceback() == ""
+
+
+def test_a_declaration_that_cannot_work_is_refused_where_it_stands() -> None:
+    fabric = FlowFabric("memory://")
+
+    async def yields(n: int) -> AsyncIterator[int]:
+        yield n
+
+    def generates(n: int) -> Iterator[int]:
+        yield n
+
+    async def awaits(ctx: SyncContext) -> None: ...
+
+    def blocks(ctx: Context) -> None: ...
+
+    async def late(n: int, ctx: Context) -> None: ...
+
+    for function, told in (
+        (yields, "a function that yields has no result"),
+        (generates, "a function that yields has no result"),
+        (awaits, "takes a Context, no SyncContext"),
+        (blocks, "take a SyncContext"),
+        (late, "the context is the first parameter"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            fabric.task(function)
+    assert fabric.kinds == ()

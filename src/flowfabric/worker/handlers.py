@@ -142,6 +142,7 @@ class TaskHandler(Handler):
 
     def __init__(self, kind: str, function: Callable[..., Any]) -> None:
         super().__init__(kind, function)
+        _check_declaration(kind, function, is_async=self.is_async)
         self.wants_context = takes_context(function)
         self.signature = Signature(function, provided=int(self.wants_context))
         # A call without arguments, with the options of the declaration.
@@ -224,12 +225,37 @@ async def in_thread(threads: Executor, function: Callable[[], Any]) -> Any:
 def takes_context(function: Callable[..., Any]) -> bool:
     """Whether the first parameter is annotated as the context."""
     first = next(iter(inspect.signature(function).parameters.values()), None)
-    if first is None:
-        return False
-    hint = first.annotation
-    if isinstance(hint, str):
-        return hint.rpartition(".")[2] in ("Context", "SyncContext")
-    return hint in _CONTEXTS
+    return first is not None and bool(_context_in(first.annotation))
+
+
+def _context_in(hint: object) -> str:
+    """Which context an annotation names, if any."""
+    name = hint.rpartition(".")[2] if isinstance(hint, str) else getattr(hint, "__name__", "")
+    is_ours = isinstance(hint, str) or hint in _CONTEXTS
+    return name if is_ours and name in ("Context", "SyncContext") else ""
+
+
+def _check_declaration(kind: str, function: Callable[..., Any], *, is_async: bool) -> None:
+    """Refuse what could only fail once a worker runs it."""
+    inner = inspect.unwrap(function)
+    if inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner):
+        raise ConfigError(
+            f"task.{kind}: a function that yields has no result; return one, and put out what comes"
+            " on the way with ctx.stream"
+        )
+    contexts = [
+        _context_in(one.annotation) for one in inspect.signature(function).parameters.values()
+    ]
+    if any(contexts[1:]):
+        raise ConfigError(f"task.{kind}: the context is the first parameter")
+    found = contexts[0] if contexts else ""
+    if found == "SyncContext" and is_async:
+        raise ConfigError(f"task.{kind}: a function that awaits takes a Context, no SyncContext")
+    if found == "Context" and not is_async:
+        raise ConfigError(
+            f"task.{kind}: a plain function cannot await its Context; take a SyncContext, or make"
+            " it `async def`"
+        )
 
 
 async def payload_of(claim: Claim, calls: WorkerCalls) -> bytes:

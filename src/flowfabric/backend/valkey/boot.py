@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -43,6 +44,8 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a server is waited for, and how time passes meanwhile."""
 
     budget_s: float = 60.0
+    # A person who mistyped an address is told so after this long.
+    silence_s: float = 2.0
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -52,11 +55,31 @@ _REAL: Final = Waits()
 
 async def check_servers(topology: Topology, demands: Demands, waits: Waits = _REAL) -> Facts:
     """Refuse servers we cannot work on; one that is being upgraded is waited for."""
-    version = await _awaited_version(topology, demands, waits)
+    with _telling_silence(topology, waits):
+        version = await _awaited_version(topology, demands, waits)
     durability = [await _durability(node, demands) for node in topology.primaries()]
     for node in topology.primaries():
         await _warn_of_replicas(node)
     return Facts(version, "memory" if "memory" in durability else durability[0])
+
+
+@contextmanager
+def _telling_silence(topology: Topology, waits: Waits) -> Iterator[None]:
+    """Warn while servers do not answer: they may be restarting, or the address may be wrong."""
+
+    def tell() -> None:
+        _log.warning(
+            "%s: no usable answer for %g s; waiting up to %g s for it. Check the address",
+            ", ".join(map(repr, topology.primaries())) or "valkey",
+            waits.silence_s,
+            waits.budget_s,
+        )
+
+    timer = asyncio.get_running_loop().call_later(waits.silence_s, tell)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 async def _awaited_version(topology: Topology, demands: Demands, waits: Waits) -> str:
