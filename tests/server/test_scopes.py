@@ -39,7 +39,7 @@ AGREED = {
         " create_token list_tokens revoke_token delete_task change_budget change_quota"
     ),
     (WORKER,): (
-        "children_flow read_mailbox"
+        "children_flow cancel_children read_mailbox"
         " register_worker heartbeat leave report_gone claim claim_grant claim_granted renew finish"
         " suspend create_waitpoint append_frames append_journal report_usages report_progress watch"
         " report_usage reserve commit_reservation cancel_reservation register_tasks"
