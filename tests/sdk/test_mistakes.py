@@ -24,6 +24,8 @@ async def _nothing() -> None:
         ({"budgets": "llm"}, "options.budgets: expected a list of names, got 'llm'"),
         ({"quotas": 3}, "options.quotas: expected a list of names, got 3"),
         ({"retries": 1, "retry_on": "timeout"}, "options.retry_on: expected a list of names"),
+        ({"retries": 1, "retry_on": [7]}, "options.retry_on: expected exception classes and"),
+        ({"retry_on": SystemExit}, "options.retry_on: expected exception classes and"),
         ({"retries": "x"}, "config: options.retries: expected 0 or more, got 'x'"),
         ({"concurrency": "one"}, "options.concurrency: expected (key, limit), got 'one'"),
         ({"timeout": "5 minutes"}, "timeout: expected a timedelta, seconds or text such as"),
@@ -40,6 +42,14 @@ def test_an_option_that_cannot_be_is_refused_where_it_is_written(
     assert told in str(caught.value)
     # Nothing of it was kept: the same name is free.
     fabric.task(name="work")(_nothing)
+
+
+def test_exception_classes_belong_to_the_declaration_of_a_task() -> None:
+    task = FlowFabric("memory://").task(name="work", retries=1, retry_on=ValueError)(_nothing)
+    with pytest.raises(ConfigError, match="belong to the declaration of the task"):
+        task.options(retry_on=KeyError)
+    # What was declared is kept.
+    assert task.options(priority=3).name == "work"
 
 
 @pytest.mark.parametrize(
