@@ -57,9 +57,9 @@ class DeclaredOptions:
         changes: dict[str, Any] = {"policy": completed_policy(policy, known.policy) or None}
         if asked.lane == "":
             changes["lane"] = known.lane
-        if asked.tags is None:
+        if asked.tags is None and known.tags:
             changes["tags"] = known.tags
-        if not asked.idempotency_key and not asked.flow_id:
+        if known.idempotency_key and not asked.idempotency_key and not asked.flow_id:
             changes["idempotency_key"] = known.idempotency_key
         if known.delay_ms and asked.delay_until is None:
             given = decode_policy(policy).delay_until
