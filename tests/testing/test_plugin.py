@@ -36,6 +36,10 @@ async def test_the_fabric_of_a_program_is_tested_without_any_setup(tmp_path: Pat
     await passes(tmp_path, blocks_of("test-tasks.md")[1:2], 1)
 
 
+async def test_the_recipes_work(tmp_path: Path) -> None:
+    await passes(tmp_path, blocks_of("recipes.md"), 2)
+
+
 async def test_the_page_about_cancelling_works(tmp_path: Path) -> None:
     await passes(tmp_path, blocks_of("cancel-work.md"), 4)
 
