@@ -140,3 +140,33 @@ async def test_an_answer_that_is_journaled_with_the_end_survives_a_crash(
         await victim.stop()
     names = [one.name for one in (await fabric.admin.journal(run.id)).items]
     assert names == ["ff.approve"]
+
+
+@pytest.mark.parametrize(
+    ("method", "at"),
+    [("append_journal", 1), ("append_journal", 2), ("read_mailbox", 1), ("finish", 1)],
+)
+async def test_mail_is_taken_once_across_a_crash(fabric: FlowFabric, method: str, at: int) -> None:
+    doomed, port = await dying(fabric, method, at)
+
+    async def collect(ctx: Context) -> list[object]:
+        found = [await ctx.wait_for("n", timeout="1h") for _ in range(3)]
+        return [one and one.payload for one in (*found, await ctx.receive("n"))]
+
+    fabric.task(name="collect")(collect)
+    task = doomed.task(name="collect")(collect)
+    run = await task.submit()
+    for number in range(3):
+        await fabric.run(run.id).signal("n", number)
+    victim = doomed.worker(lease="60s", drain="1ms")
+    heir = fabric.worker(lease="60s")
+    await victim.start()
+    try:
+        await asyncio.wait_for(port.has_died.wait(), 20)
+        await fabric.admin.revoke_lease(run.id)
+        await heir.start()
+        assert await fabric.run(run.id).result(timeout="30s") == [0, 1, 2, None]
+        assert (await fabric.run(run.id).info()).mail_count == 0
+    finally:
+        await victim.stop()
+        await heir.stop()
