@@ -149,6 +149,17 @@ async def test_an_event_stream_follows_to_the_close(served: Served) -> None:
     assert closed.data["closed_reason"] == "attempt_success"
 
 
+async def test_frames_of_text_are_text_in_an_event_stream(served: Served) -> None:
+    held = await served.held()
+    await append(served, held, "naïve".encode(), b"\xff\xfe")
+    async with EventSource(served.application, stream(held, "/sse?after=0-0"), {}) as source:
+        text, other = await source.take(2)
+    assert text.data["text"] == "naïve"
+    assert text.data["fields"]["payload"] == b64("naïve".encode())
+    assert "text" not in other.data
+    assert other.data["fields"]["payload"] == b64(b"\xff\xfe")
+
+
 async def test_a_cut_stream_resumes_without_gap_or_repeat(served: Served) -> None:
     held = await served.held()
     ids = (await append(served, held, *[str(n).encode() for n in range(10)]))["ok"]["ids"]

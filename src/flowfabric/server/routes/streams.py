@@ -20,7 +20,14 @@ from flowfabric.errors import (
 )
 from flowfabric.operations.declaration import READ, Operation
 from flowfabric.operations.events import Event, EventQuery
-from flowfabric.operations.streams import FramePage, StreamRange, Streams, Tail, Visibility
+from flowfabric.operations.streams import (
+    FramePage,
+    StoredFrame,
+    StreamRange,
+    Streams,
+    Tail,
+    Visibility,
+)
 from flowfabric.operations.types import Answer, Page, Params
 from flowfabric.server.call import Call
 from flowfabric.server.decoding import ClientDisconnected
@@ -93,6 +100,23 @@ class _Closed(Answer, frozen=True, kw_only=True):
     closed_reason: str
 
 
+class _TextFrame(StoredFrame, frozen=True):
+    """A frame of text, for readers that want no base64."""
+
+    text: str
+
+
+def _readable(stored: StoredFrame) -> StoredFrame:
+    frame = stored.frame
+    if frame.encoding != "utf8":
+        return stored
+    try:
+        return _TextFrame(stored.id, frame, str(frame.payload, "utf-8"))
+    except UnicodeDecodeError:
+        # The encoding is what the writer says; nobody has checked it.
+        return stored
+
+
 class Follower:
     """A reader of the output of an execution, and its position.
 
@@ -125,7 +149,7 @@ class Follower:
         while True:
             page = await wait.run(self._page())
             for stored in page.frames:
-                yield event("frame", stored, self._place(stored.id))
+                yield event("frame", _readable(stored), self._place(stored.id))
             self._after = page.next_after
             if not page.closed_at:
                 if not page.frames:
@@ -217,7 +241,8 @@ def _check_position(after: str) -> None:
     timeout_s=None,
 )
 async def follow_stream(call: Call[None, SseQuery]) -> EventStream:
-    """Frames as they come, until the stream closes; `latest` goes on with the next attempt."""
+    """Frames as they come, until the stream closes; `latest` goes on with the next attempt. A frame
+    with encoding `utf8` has its `text` beside the payload."""
     await call.authorize_execution()
     seen = await call.engine.deps.store.read(call.execution_id)
     if seen is None:
