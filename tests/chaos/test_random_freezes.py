@@ -95,4 +95,8 @@ async def test_a_frozen_worker_keeps_its_leases_until_they_end(name: str, tmp_pa
         last = await fabric.submit("steady")
         assert await last.result(timeout="60s") == sum(range(PLACES))
         assert len(runs) >= IN_FLIGHT
-        assert {*await lease_events(fabric, last.id)} == {"acquired", "released"}
+        found = await lease_events(fabric, last.id)
+        # A worker that is frozen again and again may renew too late, and work may be given to a
+        # neighbour that has just stopped: these leases run out, and nobody ends one before that.
+        assert not found["revoked"]
+        assert found["reclaimed"] <= found["expired"]
