@@ -36,10 +36,10 @@ from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import WaitChildren
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import fence_of
+from flowfabric.worker.cancelling import cancelled_as_before, kept_cancel
 from flowfabric.worker.parking import Part, WaitingCall, parking_of
 from flowfabric.worker.session import JournalKey, Paused, Session
 from flowfabric.worker.steps import journaled, kept_failures, value_of
-from flowfabric.worker.waiting import cancelled_as_before, kept_cancel
 
 P = ParamSpec("P")
 R = TypeVar("R")

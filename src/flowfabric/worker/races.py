@@ -10,6 +10,7 @@ from flowfabric.core.condition_checks import Binding, UsePending
 from flowfabric.core.conditions import AnyOf, composite
 from flowfabric.errors import ConfigError, Conflict
 from flowfabric.operations.attempts import Satisfied
+from flowfabric.worker.cancelling import cancelled_as_before, is_met, kept_cancel
 from flowfabric.worker.parking import (
     Part,
     Wait,
@@ -22,13 +23,7 @@ from flowfabric.worker.parking import (
 )
 from flowfabric.worker.session import JournalKey, Recorded, Session
 from flowfabric.worker.steps import describe, recorded, value_of
-from flowfabric.worker.waiting import (
-    Resumptions,
-    SignalWait,
-    cancelled_as_before,
-    is_met,
-    kept_cancel,
-)
+from flowfabric.worker.waiting import Resumptions, SignalWait
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from flowfabric.errors import Conflict
 from flowfabric.operations.attempts import Satisfied, SuspendOrder
 from flowfabric.operations.execution_queries import ResumeSignals
 from flowfabric.operations.workers import Claim, Delay
-from flowfabric.worker.failures import cancelled_record
+from flowfabric.worker.cancelling import cancelled_as_before, is_met, kept_cancel
 from flowfabric.worker.mailbox import Mailbox, met, taken_by
-from flowfabric.worker.parking import RESTING, Part, id_of, mailbox_waitpoint, parking_of, suspend
+from flowfabric.worker.parking import Part, id_of, mailbox_waitpoint, parking_of, suspend
 from flowfabric.worker.session import JournalKey, Recorded, Session
 from flowfabric.worker.steps import describe, journaled, kept_failures, recorded, value_of
 
@@ -375,32 +375,3 @@ def named(key: str, names: tuple[str, ...]) -> Node:
     if not nodes:
         return Single(key, Wildcard())
     return nodes[0] if len(nodes) == 1 else AllOf(nodes)
-
-
-def is_met(session: Session, key: JournalKey) -> bool:
-    """Whether the cancellation just raised is one that the journal has."""
-    return session.has_failure(key) and not session.is_over
-
-
-async def cancelled_as_before(session: Session) -> None:
-    """Called where a recorded cancellation was met: until the handler cancels again."""
-    while True:
-        await parking_of(session).park(RESTING)
-
-
-class kept_cancel:  # noqa: N801 (it reads as a statement)
-    """A wait that the handler itself cancels is over by that, and so each time."""
-
-    def __init__(self, session: Session, key: JournalKey, digest: str, call: str) -> None:
-        self._session = session
-        self._place = (key.name, key.seq, digest)
-        self._call = call
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, fault: BaseException | None, __: object) -> None:
-        session = self._session
-        if not isinstance(fault, asyncio.CancelledError) or session.is_over:
-            return
-        raise session.step_failures.keep(*self._place, cancelled_record(self._call, 0)) from fault
