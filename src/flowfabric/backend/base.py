@@ -276,6 +276,10 @@ class Backend(FlowStore, LimitStore, Protocol):
 class Notifier(Protocol):
     """Notifications say "read again". They may be lost or doubled; nothing depends on one."""
 
+    # Monotonic time of the last message on the connection that all notifications share: no earlier
+    # one was missed. 0.0 without such a connection.
+    last_message_at: float
+
     def subscribe(self, *topics: str, takes: QueueFilter | None = None) -> "TopicSubscription":
         """Be notified of these topics; of lanes only of work in queues that the caller takes."""
         ...
@@ -322,12 +326,6 @@ class TopicSubscription(Protocol):
 
     def take(self) -> bool:
         """Whether one arrived since the last wait or take, without waiting."""
-        ...
-
-    @property
-    def last_message_at(self) -> float:
-        """Monotonic time of the last message on the connection that all notifications share: no
-        earlier one was missed. 0.0 without such a connection."""
         ...
 
     @property

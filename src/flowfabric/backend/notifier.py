@@ -44,7 +44,6 @@ class LocalNotifier:
         self._counts: dict[str, dict[QueueFilter | None, int]] = {}
         self._counted = 0
         self._missed = 0
-        # Set by notifiers whose messages share one connection.
         self.last_message_at = 0.0
 
     def subscribe(self, *topics: str, takes: QueueFilter | None = None) -> "LocalSubscription":
@@ -167,10 +166,6 @@ class LocalSubscription:
         self.is_closed = False
         # Done as soon as notifications of other processes arrive; None if they do already.
         self.confirmed: asyncio.Future[None] | None = None
-
-    @property
-    def last_message_at(self) -> float:
-        return self._notifier.last_message_at
 
     def wake(self, notice: _Notice) -> None:
         self._is_confirmed_only = False

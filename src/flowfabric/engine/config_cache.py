@@ -32,7 +32,8 @@ class ConfigCache(Generic[K, V]):
     def __init__(
         self, backend: Backend, name: str, read: Callable[[K], Coroutine[Any, Any, V]]
     ) -> None:
-        self._subscription = backend.notifier().subscribe(CONFIG_TOPIC)
+        self._notifier = backend.notifier()
+        self._subscription = self._notifier.subscribe(CONFIG_TOPIC)
         self._entries: dict[K, _Entry[V]] = {}
         self._read = read
         self._reading = SingleFlight(name, self._store)
@@ -51,7 +52,7 @@ class ConfigCache(Generic[K, V]):
             return None
         if found is None:
             return None
-        last_certain_at = max(found.read_at, self._subscription.last_message_at)
+        last_certain_at = max(found.read_at, self._notifier.last_message_at)
         return found.value if time.monotonic() - last_certain_at <= _FRESH_S else None
 
     async def fresh(self, key: K) -> V:
@@ -75,11 +76,6 @@ class ConfigCache(Generic[K, V]):
         if not reading.done() or isinstance(reading.exception(), TransportError):
             return stale.value
         return reading.result()
-
-    def peek(self, key: K) -> V | None:
-        """The value as last read, however long ago."""
-        found = self._entries.get(key)
-        return None if found is None else found.value
 
     def change(self, key: K, value: V) -> None:
         """Replace a cached value that the caller knows more of."""

@@ -127,13 +127,11 @@ class Lanes:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._cache = ConfigCache[Name, Known](backend, "reading a lane", self._read)
+        # The lane as cached, None when it must be looked up.
+        self.known = self._cache.known
         # Answers derived from the cache; they go whenever a lane is read anew.
         self._routes: dict[_Asked, Route] = {}
         self._registering: set[asyncio.Task[None]] = set()
-
-    def known(self, name: Name) -> Known | None:
-        """The lane as cached, None when it must be looked up."""
-        return self._cache.known(name)
 
     async def look_up(self, namespace: str, lane: str) -> Lane:
         """The lane as stored, or, while the store does not answer, as last read."""
@@ -142,7 +140,7 @@ class Lanes:
     def used(self, namespace: str, lane: str) -> None:
         """Store the document of a lane that got its first work; doing it twice is harmless."""
         name = (namespace, lane)
-        found = self._cache.peek(name)
+        found = self.known(name)
         if found is not None:
             if found.is_stored:
                 return

@@ -43,14 +43,13 @@ class DeclaredOptions:
     async def complete(self, asked: Submission, *, checks: bool = True) -> Submission:
         """The submission with all options stated. Arguments that the task cannot take are refused,
         unless they are not the last word or nobody would hear of it."""
-        if asked.typed:
-            return _with_lane(asked)
         name = asked.namespace, asked.kind
-        known = self._cache.known(name)
+        known = _UNKNOWN if asked.typed else self._cache.known(name)
         if known is None:
             known = await self._look_up(name)
         if known is _UNKNOWN:
-            return _with_lane(asked)
+            is_complete = asked.lane != ""
+            return asked if is_complete else msgspec.structs.replace(asked, lane=DEFAULT_LANE)
         if checks and known.arguments is not None and asked.payload_encoding in _JSON:
             _check_arguments(known.arguments, asked.input)
         policy = bytes(asked.policy) if isinstance(asked.policy, msgspec.Raw) else asked.policy
@@ -87,10 +86,6 @@ class DeclaredOptions:
 
     async def close(self) -> None:
         await self._cache.close()
-
-
-def _with_lane(asked: Submission) -> Submission:
-    return asked if asked.lane != "" else msgspec.structs.replace(asked, lane=DEFAULT_LANE)
 
 
 def _options(task: DeclaredTask) -> TaskOptions:

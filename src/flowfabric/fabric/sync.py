@@ -169,6 +169,7 @@ class SyncFabric(Facade[FlowFabric]):
     signal = blocking(FlowFabric.signal)
     budget = blocking(FlowFabric.budget)
     quota = blocking(FlowFabric.quota)
+    put_schedules = blocking(FlowFabric.put_schedules)
     list = blocking_each(FlowFabric.list)
     budgets = blocking_each(FlowFabric.budgets)
     quotas = blocking_each(FlowFabric.quotas)
