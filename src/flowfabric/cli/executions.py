@@ -116,6 +116,15 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
         answer = {"execution": found, "attempts": attempts.attempts, "result": result}
         show.as_json(answer | ({"traceback": trace} if trace else {}))
         return
+    _show_facts(found, result)
+    _show_children(found)
+    _show_attempts(attempts)
+    if trace:
+        show.line()
+        show.lines(trace.rstrip())
+
+
+def _show_facts(found: ExecutionInfo, result: bytes | None) -> None:
     show.facts(
         [
             ("execution", found.execution_id),
@@ -134,6 +143,9 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
             ("result", show.body(result)),
         ]
     )
+
+
+def _show_children(found: ExecutionInfo) -> None:
     if found.children:
         show.line()
         show.table(
@@ -142,6 +154,9 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
         )
     if found.more_children:
         show.line("and more children; see all members of the flow")
+
+
+def _show_attempts(attempts: Attempts) -> None:
     if attempts.attempts:
         show.line()
         show.table(
@@ -158,9 +173,6 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
                 for one in attempts.attempts
             ),
         )
-    if trace:
-        show.line()
-        show.lines(trace.rstrip())
 
 
 def _mailbox(info: ExecutionInfo) -> str:

@@ -161,25 +161,27 @@ def worker(
         _refuse_store(target, fabric.named_store, wanted)
     write_logs(log_level)
 
-    async def run() -> None:
-        at_work = fabric.worker(
-            lanes=lane or None,
-            capabilities=capability or [],
-            concurrency=concurrency,
-            lease=lease,
-            drain=drain,
-            build=build,
-        )
-        async with fabric:
-            lanes = ", ".join(at_work.options.lanes)
-            show.line(
-                f"worker of {target} on {fabric.where}, lanes {lanes}; Ctrl-C hands its work back"
-            )
-            show.line(f"tasks: {', '.join(fabric.kinds)}")
-            await at_work.run()
-
+    options = {
+        "lanes": lane or None,
+        "capabilities": capability or [],
+        "concurrency": concurrency,
+        "lease": lease,
+        "drain": drain,
+        "build": build,
+    }
     with _metrics_of(fabric, metrics_port):
-        run_command(run(), url or DEFAULT_URL)
+        run_command(_work(fabric, target, options), url or DEFAULT_URL)
+
+
+async def _work(fabric: "FlowFabric", target: str, options: dict[str, Any]) -> None:
+    at_work = fabric.worker(**options)
+    async with fabric:
+        lanes = ", ".join(at_work.options.lanes)
+        show.line(
+            f"worker of {target} on {fabric.where}, lanes {lanes}; Ctrl-C hands its work back"
+        )
+        show.line(f"tasks: {', '.join(fabric.kinds)}")
+        await at_work.run()
 
 
 @contextmanager

@@ -106,5 +106,5 @@ def _arguments(schema: dict[str, Any] | None) -> Iterator[str]:
     required = (schema or {}).get("required")
     for name, one in members.items() if isinstance(members, dict) else ():
         mark = "" if isinstance(required, list) and name in required else "?"
-        told = one.get("type") if isinstance(one, dict) else None
-        yield f"{name}{mark}: {told}" if isinstance(told, str) else f"{name}{mark}"
+        kind = one.get("type") if isinstance(one, dict) else None
+        yield f"{name}{mark}: {kind}" if isinstance(kind, str) else f"{name}{mark}"

@@ -16,7 +16,7 @@ MOST_DEPTH: Final = 32
 _STEPS_PER_BYTE: Final = 2
 MOST_STEPS: Final = 20_000
 _REFS: Final = "#/$defs/"
-_MOST_SHOWN: Final = 80
+_MOST_PRINTED: Final = 80
 # Names that a misspelt one is compared with.
 _MOST_NEAR: Final = 100
 
@@ -114,7 +114,7 @@ class _Check:
         self._left -= len(choices)
         if any(_is_same(one, value) for one in choices):
             return None
-        return Fault(path, f"expected {_listed(choices)}, got {_shown(value)}")
+        return Fault(path, f"expected {_listed(choices)}, got {_printed(value)}")
 
     def _of_any(self, schema: dict[str, Any], value: object, path: str, depth: int) -> Fault | None:
         """The fault of the alternative that comes nearest: it is wrong furthest inside."""
@@ -200,10 +200,10 @@ def _of_bounds(schema: dict[str, Any], value: object, path: str) -> Fault | None
         return _of_length(schema, "Length", len(value), path, "characters")
     if not _is_number(value):
         return None
-    for name, holds, told in _BOUNDS:
+    for name, holds, words in _BOUNDS:
         bound = schema.get(name)
         if _is_number(bound) and not holds(value, bound):
-            return Fault(path, f"expected {told} {bound}, got {_shown(value)}")
+            return Fault(path, f"expected {words} {bound}, got {_printed(value)}")
     return None
 
 
@@ -267,23 +267,23 @@ def _mapping(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _meant(name: str, known: Mapping[str, Any]) -> str:
-    names = [one for one in list(known)[:_MOST_NEAR] if len(one) <= _MOST_SHOWN]
-    near = get_close_matches(name[:_MOST_SHOWN], names, 1)
+    names = [one for one in list(known)[:_MOST_NEAR] if len(one) <= _MOST_PRINTED]
+    near = get_close_matches(name[:_MOST_PRINTED], names, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def _listed(choices: list[Any]) -> str:
-    shown = [_shown(one) for one in choices[:8]]
-    return ("one of " if len(choices) > 1 else "") + ", ".join(shown)
+    printed = [_printed(one) for one in choices[:8]]
+    return ("one of " if len(choices) > 1 else "") + ", ".join(printed)
 
 
-def _shown(value: object) -> str:
+def _printed(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, dict | list):
         return f"an {_type_of(value)}"
-    return _shortened(repr(value[: _MOST_SHOWN + 1] if isinstance(value, str) else value))
+    return _shortened(repr(value[: _MOST_PRINTED + 1] if isinstance(value, str) else value))
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
+    return text if len(text) <= _MOST_PRINTED else text[:_MOST_PRINTED] + "…"

@@ -113,13 +113,13 @@ class Renewals:
 
     async def _renew(self, attempts: list[ClaimedAttempt]) -> None:
         answers: list[Renewed | FlowFabricError]
-        with renewal_spans(self._traces, attempts) as told:
+        with renewal_spans(self._traces, attempts) as answered:
             try:
                 answers = await self._renewed([Renewal(**fence_of(one.claim)) for one in attempts])
             except FlowFabricError as fault:
                 _log.warning("renewing %d leases failed: %s", len(attempts), fault)
                 answers = [fault] * len(attempts)
-            told += answers
+            answered += answers
         for attempt, answer in zip(attempts, answers, strict=True):
             self._take(attempt, answer)
 

@@ -337,10 +337,10 @@ class Session:
 
     def stop(self, difference: str) -> Paused:
         """The exception that ends the turn of a handler that does not make the recorded calls."""
-        told = f"{difference}; a handler must make the same calls each time it is entered"
+        reason = f"{difference}; a handler must make the same calls each time it is entered"
         if self.policy.on_nondeterminism == "fail":
-            return self.pause(Fail(told, NONDETERMINISM, False))
-        return self.pause(Park(told))
+            return self.pause(Fail(reason, NONDETERMINISM, False))
+        return self.pause(Park(reason))
 
     async def record(
         self, key: JournalKey, digest: str, outcome: Recorded, take: tuple[int, ...] = ()
@@ -427,8 +427,8 @@ class Session:
         memory is lost with it."""
         self._unsaved.clear()
         self._take_notes()
-        told = f"journal: {self._size}; a handler that goes on for long calls ctx.restart"
-        return self.pause(Fail(told, JOURNAL_FULL, False))
+        reason = f"journal: {self._size}; a handler that goes on for long calls ctx.restart"
+        return self.pause(Fail(reason, JOURNAL_FULL, False))
 
     def _take_notes(self) -> list[JournalEntry]:
         if "_notes" not in vars(self):

@@ -214,7 +214,7 @@ def suspend(pause: Pause, mail_count: int = 0) -> Decided:
     return _suspended(pause, change, pause.waitpoints)
 
 
-def suspend_beside_mail(
+def suspend_with_mail(
     record: Record, pause: Pause, unread: Sequence[Signal]
 ) -> tuple[Plan | None, Outcome]:
     """Suspend, from what the mailbox holds already; mail that meets the condition stays there until

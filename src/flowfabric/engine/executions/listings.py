@@ -147,8 +147,8 @@ class Listings:
         if limit == 0:
             return operations.Page(items=[])
         walk = self._walk(Filter(partition=partition, state="suspended"), "id")
-        shown = (one async for one in walk if visible is None or one.namespace in visible)
-        rows = await _least(shown, _timeout_place, after, limit + 1)
+        listed = (one async for one in walk if visible is None or one.namespace in visible)
+        rows = await _least(listed, _timeout_place, after, limit + 1)
         page = rows[:limit]
         codes = await self._reason_codes(page)
         lines = [suspended_of(record, codes.get(record.suspension_id, "")) for record in page]

@@ -24,8 +24,8 @@ from flowfabric.core.rules.suspensions import (
     Pause,
     check_usable,
     suspend,
-    suspend_beside_mail,
     suspend_on_pending,
+    suspend_with_mail,
     with_policy,
 )
 from flowfabric.core.suspend_outcomes import (
@@ -151,7 +151,7 @@ class Suspensions:
             await self._check_lease(pause)
             raise
         if pause.suspension.mailbox:
-            return await self._beside_mail(record, pause)
+            return await self._with_mail(record, pause)
         decided = suspend(pause)
         try:
             applied = await self._deps.push(decided.plan, record)
@@ -162,7 +162,7 @@ class Suspensions:
             return done
         return decided.outcome if not applied.replayed else await self._repeated(pause)
 
-    async def _beside_mail(self, record: Record, pause: Pause) -> Outcome:
+    async def _with_mail(self, record: Record, pause: Pause) -> Outcome:
         """Suspend unless mail ends the wait. Without mail it takes one step, as any suspend."""
         if not record.mail_count:
             decided = suspend(pause)
@@ -174,7 +174,7 @@ class Suspensions:
             if seen.record.op_id == operation_of(pause.fence, pause.op):
                 return None, None
             check_lease(seen.record, pause.fence, seen.now)
-            return suspend_beside_mail(seen.record, pause, mail_in(seen.documents))
+            return suspend_with_mail(seen.record, pause, mail_in(seen.documents))
 
         return await self._decided(pause, (MAILBOX,), decision)
 

@@ -159,8 +159,8 @@ def _range_of(one: list[Any], asked: Node) -> _Range:
     return first, last, _address(primary, asked), tuple(_address(at, asked) for at in replicas)
 
 
-def _address(told: list[Any], asked: Node) -> _Address:
-    """A server that does not tell its name is the one that was asked."""
-    host, port, *_ = told
+def _address(answer: list[Any], asked: Node) -> _Address:
+    """A server that does not say its name is the one that was asked."""
+    host, port, *_ = answer
     name = host.decode() if host else ""
     return (name if name not in ("", "?") else asked.host), port
