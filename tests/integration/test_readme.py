@@ -129,7 +129,7 @@ def test_the_two_commands_are_targets_of_make() -> None:
     assert commands == ["make run", "make test"]
     # The last thing that `make run` does is the command that is tried below.
     told = subprocess.run(
-        ["make", "--dry-run", "run"],
+        ["make", "--no-print-directory", "--dry-run", "run"],
         cwd=ROOT,
         capture_output=True,
         text=True,
