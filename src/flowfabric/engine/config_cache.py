@@ -20,21 +20,23 @@ _STALE_S: Final = 60.0
 _MOST: Final = 10_000
 
 
-class _Entry(NamedTuple, Generic[V]):
+class Entry(NamedTuple, Generic[V]):
     value: V
     read_at: float
 
 
 class ConfigCache(Generic[K, V]):
-    """A value by its key; all are dropped on every change of the configuration, and when it was not
-    certain for a second that no change was missed."""
+    """A value by its key. All are read again after every change of the configuration, and when it
+    was not certain for a second that no change was missed."""
 
     def __init__(
         self, backend: Backend, name: str, read: Callable[[K], Coroutine[Any, Any, V]]
     ) -> None:
         self._notifier = backend.notifier()
         self._subscription = self._notifier.subscribe(CONFIG_TOPIC)
-        self._entries: dict[K, _Entry[V]] = {}
+        # As last read, however long ago.
+        self.entries: dict[K, Entry[V]] = {}
+        self._changed_at = 0.0
         self._read = read
         self._reading = SingleFlight(name, self._store)
         # Since when the store was asked without an answer.
@@ -45,12 +47,12 @@ class ConfigCache(Generic[K, V]):
         cached."""
         if self._subscription.is_notified:
             self._subscription.take()
-            self._entries.clear()
+            self._changed_at = time.monotonic()
         try:
-            found = self._entries.get(key)
+            found = self.entries.get(key)
         except TypeError:
             return None
-        if found is None:
+        if found is None or found.read_at <= self._changed_at:
             return None
         last_certain_at = max(found.read_at, self._notifier.last_message_at)
         return found.value if time.monotonic() - last_certain_at <= _FRESH_S else None
@@ -66,7 +68,7 @@ class ConfigCache(Generic[K, V]):
 
     async def soon(self, key: K) -> V:
         """The value as stored, or, while the store does not answer, as last read."""
-        stale = self._entries.get(key)
+        stale = self.entries.get(key)
         if stale is None or time.monotonic() - stale.read_at > _STALE_S:
             return await self._reading.get(key)
         reading = self._reading.start(key)
@@ -79,21 +81,23 @@ class ConfigCache(Generic[K, V]):
 
     def change(self, key: K, value: V) -> None:
         """Replace a cached value that the caller knows more of."""
-        found = self._entries.get(key)
+        found = self.entries.get(key)
         if found is not None:
-            self._entries[key] = _Entry(value, found.read_at)
+            self.entries[key] = Entry(value, found.read_at)
 
     def drop(self, key: K) -> None:
-        self._entries.pop(key, None)
+        self.entries.pop(key, None)
 
     async def close(self) -> None:
         self._subscription.close()
         await self._reading.close()
 
     async def _store(self, key: K) -> V:
+        # What changes while it is read may not be seen.
+        read_at = time.monotonic()
         value = await self._read(key)
-        if len(self._entries) >= _MOST:
-            self._entries.clear()
-        self._entries[key] = _Entry(value, time.monotonic())
+        if len(self.entries) >= _MOST:
+            self.entries.clear()
+        self.entries[key] = Entry(value, read_at)
         self._unread_since.pop(key, None)
         return value

@@ -140,11 +140,11 @@ class Lanes:
     def used(self, namespace: str, lane: str) -> None:
         """Store the document of a lane that got its first work; doing it twice is harmless."""
         name = (namespace, lane)
-        found = self.known(name)
+        found = self._cache.entries.get(name)
         if found is not None:
-            if found.is_stored:
+            if found.value.is_stored:
                 return
-            self._cache.change(name, msgspec.structs.replace(found, is_stored=True))
+            self._cache.change(name, msgspec.structs.replace(found.value, is_stored=True))
         task = asyncio.ensure_future(self._register(namespace, lane))
         self._registering.add(task)
         task.add_done_callback(self._registering.discard)
