@@ -16,7 +16,7 @@ ADMIN_OF_A = token("admin of a", "admin", namespaces=frozenset({"a"}))
 
 async def create(served: Served, by: str = "root", **fields: Any) -> dict[str, Any]:
     body = {"name": "ci", "scopes": ["read"]} | fields
-    reply = await served.client.post("/v1/tokens", json=body, headers=bearer(by))
+    reply = await served.call("POST /v1/tokens", body, headers=bearer(by))
     assert reply.status_code == 201, reply.text
     assert reply.headers["cache-control"] == "no-store"
     made: dict[str, Any] = reply.json()
@@ -38,10 +38,14 @@ async def test_a_token_counts_at_once_and_until_it_is_revoked(serve: Serve) -> N
     assert [one["name"] for one in listed["items"]] == ["ci"]
     assert made["token"] not in str(listed)
     assert "digest" not in str(listed)
-    path = f"/v1/tokens/{made['token_id']}"
-    assert (await served.client.delete(path, headers=bearer("root"))).status_code == 204
+    again = await served.call(
+        "POST /v1/tokens", {"name": "ci", "scopes": ["read"]}, headers=bearer("root")
+    )
+    assert (again.status_code, again.json()["kind"]) == (409, "conflict")
+    line = f"DELETE /v1/tokens/{made['token_id']}"
+    assert (await served.call(line, headers=bearer("root"))).status_code == 204
     assert await status_of(served, made["token"]) == 401
-    assert (await served.client.delete(path, headers=bearer("root"))).status_code == 404
+    assert (await served.call(line, headers=bearer("root"))).status_code == 404
 
 
 async def test_an_admin_of_a_namespace_makes_tokens_of_it_only(serve: Serve) -> None:

@@ -29,7 +29,7 @@ BATCHED = (
 )
 BATCH = dict.fromkeys(BATCHED, 8192 * KIB)
 AGREED = {**LARGE, **MEDIUM, **BATCH}
-WRITING = [route for route in ROUTES if route.method in ("POST", "PUT", "DELETE")]
+WRITING = [route for route in ROUTES if route.method in ("POST", "PUT", "PATCH", "DELETE")]
 JSON = {"content-type": "application/json"}
 
 

@@ -295,12 +295,24 @@ def a_journal(held: dict[str, Any]) -> dict[str, Any]:
     return {"items": [{**held, "entry": entry}]}
 
 
+def a_progress(held: dict[str, Any]) -> dict[str, Any]:
+    return {**held, "progress_pct": 5}
+
+
+def a_cancel_of_children(held: dict[str, Any]) -> dict[str, Any]:
+    # None of its own, in its partition: who holds nothing is refused before they are looked at.
+    stranger = f"{held['execution_id'].partition('}')[0]}}}:{NOBODY}"
+    return {**held, "children": [stranger], "reason": "race lost"}
+
+
 HELD = pytest.mark.parametrize(
     ("line", "body_of"),
     [
         ("POST /v1/worker/suspend", a_suspend),
         ("POST /v1/worker/waitpoints", a_waitpoint),
         ("POST /v1/worker/journal", a_journal),
+        ("POST /v1/worker/progress", a_progress),
+        ("POST /v1/worker/children/cancel", a_cancel_of_children),
     ],
 )
 BodyOf = Callable[[dict[str, Any]], dict[str, Any]]
@@ -367,3 +379,60 @@ async def test_waitpoints_of_a_suspend_are_looked_at(still: Served, clock: Virtu
     held = {name: again[name] for name in names}
     late = suspend(held, "go", waitpoints=[used])
     assert await still.refused(line, late) == (409, "waitpoint_not_pending")
+
+
+# ---- children
+
+
+async def test_children_are_given_up_by_their_own_parent(served: Served) -> None:
+    held = await served.held()
+    parent = held["execution_id"]
+    flow_id = await served.done(f"POST /v1/executions/{parent}/children-flow")
+    tied = {"flow_id": flow_id, "parent_id": parent}
+    child = await served.submit(**tied)
+    line = "POST /v1/worker/children/cancel"
+    given_up = await served.done(line, {**held, "children": [child]})
+    assert given_up == {"outcome": "cancelled", "count": 1}
+    alone = await served.submit(flow_id=flow_id)
+    strangers = {**held, "children": [alone]}
+    assert await served.refused(line, strangers) == (409, "execution_not_in_flow")
+    body = {"lane_id": "default", "execution_kind": "greet", **tied}
+    later = {**body, "parent_round": 1}
+    assert await served.refused("POST /v1/executions", later) == (409, "stale_lease")
+    await served.done(f"POST /v1/executions/{parent}/cancel", {"reason": "x"})
+    assert await served.refused("POST /v1/executions", body) == (409, "execution_not_active")
+
+
+# ---- limits that are not there
+
+
+@pytest.mark.parametrize("limit", ["budget", "quota"])
+async def test_work_that_names_an_unknown_limit_is_refused(limit: str, served: Served) -> None:
+    unknown = (404, f"{limit}_not_found")
+    policy = {f"{limit}_ids": ["nobody"]}
+    body = {"lane_id": "default", "execution_kind": "x", "policy": policy}
+    assert await served.refused("POST /v1/executions", body) == unknown
+    flow = graph("a")
+    flow["nodes"][0]["policy"] = policy
+    assert await served.refused("POST /v1/flows:submit", flow) == unknown
+    schedule = {"kind": "x", "every_ms": HOUR_MS, "policy": policy}
+    assert await served.refused("PUT /v1/schedules/nightly", schedule) == unknown
+
+
+async def test_a_quota_is_not_changed_to_one_that_limits_nothing(served: Served) -> None:
+    made = await served.done("POST /v1/quotas", {"max_concurrent": 1})
+    line = f"PATCH /v1/quotas/{made['quota_policy_id']}"
+    change = {"max_requests_per_window": 5}
+    assert await served.refused(line, change) == (400, "invalid_quota_spec")
+
+
+# ---- signals by name
+
+
+async def test_signals_by_name_are_refused_for_their_reasons(served: Served) -> None:
+    own = await served.submit(policy={"max_signals_per_execution": 1})
+    line = f"POST /v1/executions/{own}/signals/go"
+    await served.done(line, {})
+    assert await served.refused(line, {}) == (400, "signal_limit_exceeded")
+    await served.done(f"POST /v1/executions/{own}/cancel", {"reason": "x"})
+    assert await served.refused(line, {}) == (409, "execution_not_active")
