@@ -34,7 +34,7 @@ def submit(
         str,
         typer.Argument(help='Its arguments as JSON, e.g. \'{"name": "Ada"}\'; @file reads one.'),
     ] = "{}",
-    lane: Annotated[str, typer.Option("--lane", "-l", help="Not that of the task.")] = "",
+    lane: Annotated[str, typer.Option("--lane", "-l", help="Instead of the task's lane.")] = "",
     key: Annotated[str, typer.Option("--key", help="Submit once under this key.")] = "",
     priority: Annotated[int | None, typer.Option("--priority", "-p")] = None,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="name=value, repeatable.")] = None,

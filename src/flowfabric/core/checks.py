@@ -102,12 +102,17 @@ def check_priority(record: Record) -> None:
         raise errors.ExecutionNotEligible(f"{record.execution_id} is {record.state}, not runnable")
 
 
+def is_parked(record: Record) -> bool:
+    """Whether it waits for an operator, because its handler does not make the recorded calls."""
+    return record.state == "suspended" and record.reason == NONDETERMINISM
+
+
 def check_replay(record: Record, parent: Record | None = None) -> None:
     """A parent that is live may have seen how its child ended."""
-    is_parked = (record.state, record.reason) == ("suspended", NONDETERMINISM)
-    if record.state not in FINAL and not is_parked:
+    may_go_on = is_parked(record)
+    if record.state not in FINAL and not may_go_on:
         raise errors.ExecutionNotTerminal(f"{record.execution_id} is {record.state}")
-    if parent is not None and parent.state not in FINAL and not is_parked:
+    if parent is not None and parent.state not in FINAL and not may_go_on:
         raise errors.ExecutionNotEligible(
             f"{record.execution_id} is a child of {parent.execution_id}, which is {parent.state}"
             " and may have seen its end: replay the parent once it has ended"

@@ -249,9 +249,12 @@ def check_schedule_id(value: object, field: str = "schedule_id") -> str:
     )
 
 
+MAX_KIND_BYTES: Final = 1024
+
+
 def check_kind(value: object, field: str = "kind") -> str:
     """The kind of a task, which other programs submit by it."""
-    return check_text(value, field, 1024, allow_empty=False)
+    return check_text(value, field, MAX_KIND_BYTES, allow_empty=False)
 
 
 def _why_no_lane(value: object) -> str:

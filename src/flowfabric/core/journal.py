@@ -96,7 +96,7 @@ def _near(text: str, places: Mapping[Step, int]) -> str:
     known = {name if use == 1 else f"{name}#{use}" for name, use in places}
     near = get_close_matches(text, sorted(known), 3)
     if not near:
-        near = sorted(one for one in known if not one.startswith("ff."))[:3]
+        near = sorted(one for one in known if not one.startswith(RESERVED))[:3]
     return f"; there is {', '.join(map(repr, near))}" if near else ""
 
 
@@ -112,5 +112,5 @@ def child_of(entry: JournalEntry) -> str:
         outcome = msgspec.json.decode(entry.outcome, type=_Outcome)
         return msgspec.json.decode(outcome.value, type=str)
     except msgspec.DecodeError:
-        # Written by a worker that is none of ours.
+        # Written by a worker of another make.
         return ""

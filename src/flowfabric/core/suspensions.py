@@ -252,7 +252,7 @@ def facts_of_mail(mail: Signal, suspension: Suspension) -> SignalFacts:
 
 
 def _place_of(signal: Signal) -> Satisfier:
-    """Mail has no waitpoint: its number in the mailbox tells it apart."""
+    """Mail has no waitpoint: its number in the mailbox identifies it."""
     own = signal.signal_id if signal.waitpoint_id else str(signal.seq)
     return Satisfier(signal.waitpoint_id, own)
 

@@ -231,7 +231,7 @@ FIRST_KID: Final = "k1"
 SEED_DIGITS: Final = 64
 _SHORTEST_SECRET: Final = 32
 _LONGEST_SECRET: Final = 1_024
-# A ring is read with every claim of a token's key, so it stays small.
+# The ring is one document that is read often, so it stays small.
 MOST_KEYS: Final = 64
 _MAX_GRACE_MS: Final = 2**53 - 1
 _KID_FORM: Final = "1 to 64 of A-Z a-z 0-9 . _ -"

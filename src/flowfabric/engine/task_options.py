@@ -41,8 +41,8 @@ class DeclaredOptions:
         self._cache = ConfigCache[Name, TaskOptions](self._backend, "reading a task", self._read)
 
     async def complete(self, asked: Submission, *, checks: bool = True) -> Submission:
-        """The submission with all options stated. Arguments that the task cannot take are refused,
-        unless they are not the last word or nobody would hear of it."""
+        """The submission with all options stated. With `checks`, arguments that the task cannot
+        take are refused."""
         name = asked.namespace, asked.kind
         known = _UNKNOWN if asked.typed else self._cache.known(name)
         if known is None:
@@ -71,7 +71,7 @@ class DeclaredOptions:
             check_namespace(name[0])
             check_kind(name[1])
         except InvalidInput:
-            # Told by the checks of the submission, in their order.
+            # The checks of the submission report it, in their order.
             return _UNKNOWN
         return await self._cache.soon(name)
 
@@ -112,7 +112,7 @@ def _schema_of(task: DeclaredTask) -> JsonSchema | None:
 
 def _check_arguments(schema: JsonSchema, given: object) -> None:
     if not isinstance(given, bytes):
-        # Told by the check of the payload.
+        # The check of the payload reports it.
         return
     try:
         # Without a payload the task is called without arguments.

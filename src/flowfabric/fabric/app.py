@@ -24,7 +24,7 @@ from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
 from flowfabric.fabric.admin import Admin
 from flowfabric.fabric.connection import Connect, LazyConnection, connector, lazy
 from flowfabric.fabric.flows import Flow
-from flowfabric.fabric.limits import Budget, BudgetTerms, Limits, Quota, QuotaTerms
+from flowfabric.fabric.limits import Budget, Limits, Quota, WantedBudget, WantedQuota
 from flowfabric.fabric.listing import Listing, search_of
 from flowfabric.fabric.options import Options, names_in
 from flowfabric.fabric.runs import Run, result_of
@@ -353,7 +353,7 @@ class FlowFabric(LazyConnection, Declaring):
         """Define a budget, or give an existing one these limits; what is left out stays as it is.
         With `update=False` an existing one that has others is a `Conflict`."""
         reset_ms = optional_ms(reset, "reset")
-        terms = BudgetTerms(hard=hard, soft=soft, reset_ms=reset_ms, on_hard_limit=on_hard_limit)
+        terms = WantedBudget(hard=hard, soft=soft, reset_ms=reset_ms, on_hard_limit=on_hard_limit)
         return await self._limits.budget(name, parent, terms, update)
 
     async def quota(
@@ -369,7 +369,7 @@ class FlowFabric(LazyConnection, Declaring):
         """Define a quota: starts per window (a minute), and how many may run at once. An existing
         one gets these limits; what is left out stays as it is. With `update=False` an existing one
         that has others is a `Conflict`."""
-        terms = QuotaTerms(starts=starts, window=window, concurrent=concurrent, jitter=jitter)
+        terms = WantedQuota(starts=starts, window=window, concurrent=concurrent, jitter=jitter)
         return await self._limits.quota(name, terms, update)
 
     async def budgets(self) -> AsyncIterator[NamedBudget]:

@@ -49,7 +49,7 @@ class Quota(msgspec.Struct, frozen=True):
         return await self.describe(self.id)
 
 
-class BudgetTerms(msgspec.Struct, frozen=True, kw_only=True):
+class WantedBudget(msgspec.Struct, frozen=True, kw_only=True):
     """The limits a program wants; None leaves those of an existing budget as they are. A dimension
     that `hard` or `soft` does not name has no such limit."""
 
@@ -82,7 +82,7 @@ def _all_of(wanted: Mapping[str, int] | None, known: Mapping[str, int]) -> dict[
     return None if wanted is None else {**dict.fromkeys(known, 0), **wanted}
 
 
-class QuotaTerms(msgspec.Struct, frozen=True, kw_only=True):
+class WantedQuota(msgspec.Struct, frozen=True, kw_only=True):
     """The limits a program wants; None leaves those of an existing quota as they are."""
 
     starts: int | None = None
@@ -125,7 +125,7 @@ class Limits:
         self._namespace = namespace
 
     async def budget(
-        self, name: str, parent: str | None, terms: BudgetTerms, update: bool
+        self, name: str, parent: str | None, terms: WantedBudget, update: bool
     ) -> Budget:
         """Define it, or bring one that exists to these terms."""
         new = NewBudget(
@@ -139,12 +139,11 @@ class Limits:
         if not is_new:
             known = await self._calls.describe_budget(made.budget_id)
             change = terms.change(known)
-            if fields := different(_facts(change), _facts(known)):
-                _check(f"budget {name}", fields, update=update)
+            if _differs(f"budget {name}", change, known, update=update):
                 await self._calls.change_budget(made.budget_id, change)
         return Budget(made.budget_id, is_new, self._calls.describe_budget)
 
-    async def quota(self, name: str, terms: QuotaTerms, update: bool) -> Quota:
+    async def quota(self, name: str, terms: WantedQuota, update: bool) -> Quota:
         """Define it, or bring one that exists to these terms."""
         new = NewQuota(namespace=self._namespace, **_named(name, "quota_policy_id"), **terms.new())
         made = await self._calls.create_quota(new)
@@ -152,8 +151,7 @@ class Limits:
         if not is_new:
             known = await self._calls.describe_quota(made.quota_policy_id)
             change = terms.change(known)
-            if fields := different(_facts(change), _facts(known)):
-                _check(f"quota {name}", fields, update=update)
+            if _differs(f"quota {name}", change, known, update=update):
                 await self._calls.change_quota(made.quota_policy_id, change)
         return Quota(made.quota_policy_id, is_new, self._calls.describe_quota)
 
@@ -195,6 +193,9 @@ def different(wanted: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _check(what: str, fields: Mapping[str, str], *, update: bool) -> None:
-    if not update:
+def _differs(what: str, change: msgspec.Struct, known: msgspec.Struct, *, update: bool) -> bool:
+    """Whether limits are others than wanted, which is an error unless they may be changed."""
+    fields = different(_facts(change), _facts(known))
+    if fields and not update:
         raise Conflict(f"{what} exists with other limits: {'; '.join(fields.values())}")
+    return bool(fields)

@@ -83,7 +83,7 @@ class BudgetStatus(Answer, frozen=True, kw_only=True):
 
 
 class NamedBudget(Answer, frozen=True, kw_only=True):
-    """A budget and the name it was created with; without one it goes by its id."""
+    """A budget and the name it was created with, or its id if it has none."""
 
     name: str
     budget: BudgetStatus
@@ -201,7 +201,7 @@ class QuotaStatus(Answer, frozen=True, kw_only=True):
 
 
 class NamedQuota(Answer, frozen=True, kw_only=True):
-    """A quota policy and the name it was created with; without one it goes by its id."""
+    """A quota policy and the name it was created with, or its id if it has none."""
 
     name: str
     quota: QuotaStatus

@@ -1,7 +1,7 @@
 """Executions: submit, cancel, hold, replay and other acts on one."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args
 
 import msgspec
 
@@ -43,6 +43,7 @@ else:
     ]
 
 Steps = Literal["drop", "keep"]
+OnParentEnd = Literal["cancel", "leave"]
 
 _REFUSALS: Final = (
     errors.LaneNotAccepting,
@@ -80,7 +81,7 @@ class Submission(Part, frozen=True, gc=False, kw_only=True):
     # `leave`, that the child lives on when it ends otherwise than completed.
     parent_id: Annotated[str, Free("checked to be a member of the flow")] = ""
     parent_round: int = 0
-    on_parent_end: Annotated[str, one_of("cancel", "leave")] = "cancel"
+    on_parent_end: Annotated[str, one_of(*get_args(OnParentEnd))] = "cancel"
     idempotency_key: str = ""
     tags: Tags | None = None
     policy: Policy = None

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from flowfabric.core.graph import FINAL_PUBLIC
 from flowfabric.core.journal import FAILED
 from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.runs import Run
@@ -25,12 +26,11 @@ _PARTITION: Final = re.compile(r"\{fp:\d+\}")
 _MOST_DAYS: Final = 400
 # For what lives on after its parent.
 _DAYS_AFTER: Final = 3
-_FINAL: Final = frozenset({"completed", "failed", "cancelled", "expired", "skipped"})
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One execution as others see it. A call is told once, wherever it was repeated because nothing
-    was recorded of it."""
+    """One execution as others see it. A call is listed once, also if it was repeated because
+    nothing was recorded of it."""
 
     kind: str
     state: str
@@ -129,7 +129,7 @@ class _Outside(Observer):
     async def _seen(self, execution_id: str) -> Seen:
         run = self._kit.run(execution_id)
         info = await run.info()
-        is_over = info.public_state in _FINAL
+        is_over = info.public_state in FINAL_PUBLIC
         return Seen(
             info.execution_kind,
             info.public_state,
@@ -148,7 +148,7 @@ async def _outcome(run: Run[Any]) -> str:
 
 
 def _has_ended(seen: Seen) -> bool:
-    return seen.state in _FINAL and all(map(_has_ended, seen.children))
+    return seen.state in FINAL_PUBLIC and all(map(_has_ended, seen.children))
 
 
 def _text(args: tuple[Any, ...]) -> str:

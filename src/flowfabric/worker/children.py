@@ -7,7 +7,6 @@ from typing import (
     Any,
     Final,
     Generic,
-    Literal,
     NamedTuple,
     NoReturn,
     ParamSpec,
@@ -32,7 +31,7 @@ from flowfabric.errors import (
 )
 from flowfabric.operations.attempts import CancelChildren
 from flowfabric.operations.execution_queries import Ended
-from flowfabric.operations.executions import Submission
+from flowfabric.operations.executions import OnParentEnd, Submission
 from flowfabric.operations.workers import WaitChildren
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import fence_of
@@ -70,9 +69,6 @@ class Callee(Protocol[P, R]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]: ...
 
     def takes(self, name: str) -> bool: ...
-
-
-OnParentEnd = Literal["cancel", "leave"]
 
 
 class ChildTerms(msgspec.Struct, frozen=True):
@@ -329,8 +325,8 @@ class Children:
     async def _ended(
         self, children: Sequence[Child[R]], *, is_begun_now: bool = False
     ) -> list[Ended]:
-        """How all of them ended; pauses until they have. Of children that were submitted a moment
-        ago none has: the step that pauses finds out if one has all the same."""
+        """How all of them ended; pauses until they have. Children that
+        were submitted a moment ago are not asked: the pause itself notices one that has ended."""
         session = self._session
         session.check()
         ids = tuple(dict.fromkeys(one.id for one in children))

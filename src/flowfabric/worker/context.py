@@ -13,6 +13,7 @@ from typing import (
     TypeVarTuple,
     Unpack,
     cast,
+    get_args,
     overload,
 )
 from uuid import UUID
@@ -23,6 +24,7 @@ from flowfabric.core.graph import Upstream
 from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.errors import ConfigError, NotFound
 from flowfabric.operations.budgets import Usage
+from flowfabric.operations.executions import OnParentEnd
 from flowfabric.operations.workers import Claim
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import WorkerCalls
@@ -33,7 +35,6 @@ from flowfabric.worker.children import (
     Child,
     Children,
     ChildTerms,
-    OnParentEnd,
 )
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds, optional_ms
 from flowfabric.worker.helpers import Helpers, TaskLog, refuse_in_step
@@ -308,7 +309,7 @@ class Context:
         otherwise than completed, unless `on_parent_end="leave"`. An option whose name is a
         parameter of the task is an argument."""
         on_parent_end = _option(task, kwargs, "on_parent_end", "cancel")
-        if on_parent_end not in ("cancel", "leave"):
+        if on_parent_end not in get_args(OnParentEnd):
             raise ConfigError(f"on_parent_end: expected 'cancel' or 'leave', got {on_parent_end!r}")
         bound = task.bind(*args, **kwargs)
         return await self._children.submit(bound, ChildTerms(on_parent_end))

@@ -69,7 +69,7 @@ def refuse_in_step(name: str) -> None:
 
 
 class TaskLog(logging.LoggerAdapter[logging.Logger]):
-    """Says each thing once: it is silent while the handler is on its way through what it did
+    """Logs each line once: it is silent while the handler is on its way through what it did
     before. A step speaks, because it runs."""
 
     def __init__(self, session: Session) -> None:

@@ -25,9 +25,9 @@ from flowfabric.errors import ConfigError
 from flowfabric.operations.attempts import Satisfied, SuspendOrder
 from flowfabric.operations.workers import Delay
 from flowfabric.worker.calls import suspend_of
-from flowfabric.worker.limits import refuse_time_limits
 from flowfabric.worker.output import is_in_step
 from flowfabric.worker.session import Paused, Session
+from flowfabric.worker.time_limits import refuse_time_limits
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -71,7 +71,7 @@ class Wait(Protocol):
 
     @property
     def place(self) -> str:
-        """Tells it from other waits of the handler."""
+        """Distinguishes it from other waits of the handler."""
 
 
 class _Resting:

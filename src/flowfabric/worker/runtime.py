@@ -33,11 +33,11 @@ from flowfabric.worker.batching import MOST_ITEMS, Batching
 from flowfabric.worker.calls import WorkerCalls, finish_of
 from flowfabric.worker.declaring import Declarations
 from flowfabric.worker.handlers import HandlerEnvironment, Handlers
-from flowfabric.worker.limits import HandlerTask
 from flowfabric.worker.renewals import Renewals, register
 from flowfabric.worker.resources import Resources
 from flowfabric.worker.session import BACKOFF, LEASE_IS_GONE, Session
 from flowfabric.worker.telemetry import WorkSpans
+from flowfabric.worker.time_limits import HandlerTask
 from flowfabric.worker.watching import Watching
 from flowfabric.worker.worker_options import (
     ClaimSize,

@@ -19,7 +19,7 @@ def arguments_schema(signature: Signature) -> Schema | None:
     try:
         struct = signature.struct
     except ConfigError:
-        # Told when the task is called.
+        # It is reported when the task is called.
         return None
     schema = None if struct is None else _schema_of(struct)
     kinds = [one.kind for one in signature.parameters]

@@ -275,14 +275,14 @@ class Session:
             self.pausing = Paused(leave)
         return self.pausing
 
-    # ---- the journal
-
     def restart(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Paused":
         """The exception that begins the next round with these arguments."""
         self.check()
         if self.encode_input is None:
             raise ConfigError("restart: only a task can be called again with arguments")
         return self.pause(Restart(*self.encode_input(args, kwargs)))
+
+    # ---- the journal
 
     def next_key(self, name: str) -> JournalKey:
         """The key of the next use of a name; a handler must make its calls in the same order each

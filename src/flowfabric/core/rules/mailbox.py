@@ -80,7 +80,7 @@ def taken_in(entries: Iterable[JournalEntry]) -> tuple[ReceivedSignal, ...]:
     """The signals that left the mailbox with these entries, which are those of waits."""
     found: dict[int, ReceivedSignal] = {}
     for entry in entries:
-        # What cannot be read was written by a worker that is none of ours, and took nothing.
+        # What cannot be read was written by a worker of another make, and took nothing.
         with suppress(msgspec.DecodeError):
             if entry.name.startswith(RESERVED):
                 for one in _mail_within(msgspec.json.decode(entry.outcome)):
@@ -104,7 +104,7 @@ class MailChange(NamedTuple):
 
 
 def put_back(record: Record, taken: Sequence[ReceivedSignal]) -> MailChange:
-    """Signals lie in the mailbox again, in their places."""
+    """Put signals back into the mailbox, each in its place."""
     documents = {mail_name(one.mail_seq): write_document(_unread(one)) for one in taken}
     size = sum(map(len, documents.values()))
     counts = {
@@ -132,7 +132,7 @@ def _unread(taken: ReceivedSignal) -> Signal:
 
 
 class _Change(NamedTuple):
-    """What a signal does to the execution beside lying in its mailbox."""
+    """What else changes when a signal is put into the mailbox."""
 
     set: Mapping[str, Any]
     timer: Timer | None

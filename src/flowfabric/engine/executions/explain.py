@@ -10,9 +10,9 @@ import msgspec
 
 from flowfabric.backend.types import Filter, ListRequest, Seen, With, Worker
 from flowfabric.core.capabilities import missing
+from flowfabric.core.checks import is_parked
 from flowfabric.core.conditions import matchers_of, required_names
 from flowfabric.core.documents import SUSPENSION
-from flowfabric.core.events import NONDETERMINISM
 from flowfabric.core.facets import Scene, blocking_detail, facets
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.limits.asks import (
@@ -98,7 +98,7 @@ def _delay(record: Record) -> Blocker:
 
 def _suspended(around: Around) -> Blocker:
     record = around.record
-    if record.reason == NONDETERMINISM:
+    if is_parked(record):
         detail = f"{record.detail}; deploy code that makes the recorded call and resume, or replay"
         return Blocker("suspended", detail, record.moved_at)
     suspension = suspension_in(around.seen.documents)

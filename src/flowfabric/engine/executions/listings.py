@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
+from flowfabric.core.checks import is_parked
 from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.events import NONDETERMINISM
 from flowfabric.core.facets import facets
@@ -256,7 +257,7 @@ def public_counts(counts: dict[str, int]) -> dict[str, int]:
 
 
 def suspended_of(record: Record, reason_code: str = "") -> SuspendedExecution:
-    if record.reason == NONDETERMINISM:
+    if is_parked(record):
         # What it waited for before is over.
         reason_code = NONDETERMINISM
     return SuspendedExecution(

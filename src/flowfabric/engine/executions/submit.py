@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -12,6 +12,7 @@ from flowfabric.backend.types import CreateAnswer, Created, Duplicate, With
 from flowfabric.core.capabilities import set_id
 from flowfabric.core.checks import explain_create
 from flowfabric.core.ids import (
+    MAX_KIND_BYTES,
     check_lane,
     check_namespace,
     check_text,
@@ -45,6 +46,7 @@ from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import (
     ExecutionCreated,
     ExecutionDuplicate,
+    OnParentEnd,
     Submission,
     Submitted,
 )
@@ -59,7 +61,7 @@ _shared_parts: Final = attrgetter(
     "namespace", "lane", "kind", "creator", "payload_encoding", "priority"
 )
 _MOST_COMMON: Final = 256
-_ON_PARENT_END: Final = ("cancel", "leave")
+_ON_PARENT_END: Final = get_args(OnParentEnd)
 _common_parts: Final[dict[tuple[Any, ...], NewExecution]] = {}
 _COMPARED: Final = frozenset[With]({"input"})
 
@@ -337,7 +339,7 @@ def _common(asked: Submission, given: RawPolicy) -> NewExecution:
     policy = resolved(decode_policy(given), asked.namespace)
     timeouts = policy.timeout_policy
     priority = policy.priority if asked.priority is None else asked.priority
-    kind = check_text(asked.kind, "execution_kind", 1024)
+    kind = check_text(asked.kind, "execution_kind", MAX_KIND_BYTES)
     return NewExecution(
         execution_id="",
         record=Record(

@@ -159,7 +159,7 @@ class _Numbered:
 
 
 class _Checked(NamedTuple):
-    """What a graph comes to: ids and policies by the names of nodes, edges by their targets."""
+    """A graph after its checks: ids and policies by the names of nodes, edges by their targets."""
 
     flow: Flow
     ids: dict[str, str]

@@ -24,7 +24,7 @@ from flowfabric.engine.attempts.outcomes import Outcomes
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.limits.changes import changed_rules, difference, facts_of, tell_change
+from flowfabric.engine.limits.changes import difference, facts_of, tell_change
 from flowfabric.engine.limits.descriptions import (
     UsageAndLimits,
     amounts_of,
@@ -33,6 +33,7 @@ from flowfabric.engine.limits.descriptions import (
     check_key,
     check_names,
     paired,
+    rules_from,
     status_of,
     warning,
 )
@@ -102,7 +103,7 @@ class Budgets:
             after = BudgetTerms(
                 {**before.hard_limits, **hard},
                 {**before.soft_limits, **soft},
-                changed_rules(before.rules, change),
+                rules_from(change, before.rules),
             )
             changed = difference(facts_of(before), facts_of(after))
             if not changed.after:

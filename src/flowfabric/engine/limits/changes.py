@@ -1,48 +1,19 @@
-"""Other limits for what exists: what they are to be, and who is told."""
+"""Changed limits of budgets and quotas: what differs, the warning, and the audit line."""
 
 import logging
 from collections.abc import Mapping
 
-from flowfabric.core.limits.budgets import (
-    MAX_AMOUNT,
-    BudgetRules,
-    BudgetTerms,
-    EnforcementMode,
-    OnHardLimit,
-    OnSoftLimit,
-)
+from flowfabric.core.limits.budgets import BudgetRules, BudgetTerms
 from flowfabric.engine.audit import audit
-from flowfabric.engine.checking import whole
-from flowfabric.engine.limits.descriptions import one_of
-from flowfabric.operations.budgets import BudgetChange, LimitsChanged
+from flowfabric.operations.budgets import LimitsChanged
 
 Facts = Mapping[str, str | int]
 
 _log = logging.getLogger("flowfabric.limits")
 
 
-def changed_rules(before: BudgetRules, change: BudgetChange) -> BudgetRules:
-    """The rules with what the change names."""
-    mode = "strict" if change.enforcement_mode == "hard" else change.enforcement_mode
-    interval = change.reset_interval_ms
-    if interval is not None:
-        whole(interval, "reset_interval_ms", 0, MAX_AMOUNT // 2)
-    return BudgetRules(
-        enforcement_mode=one_of(
-            mode or before.enforcement_mode, "enforcement_mode", EnforcementMode
-        ),
-        on_hard_limit=one_of(
-            change.on_hard_limit or before.on_hard_limit, "on_hard_limit", OnHardLimit
-        ),
-        on_soft_limit=one_of(
-            change.on_soft_limit or before.on_soft_limit, "on_soft_limit", OnSoftLimit
-        ),
-        reset_interval_ms=before.reset_interval_ms if interval is None else interval,
-    )
-
-
 def facts_of(terms: BudgetTerms) -> Facts:
-    """The terms of a budget by the names under which a change is told."""
+    """The terms of a budget, by the names that a report of a change uses."""
     hard = {f"hard_limits.{name}": limit for name, limit in terms.hard_limits.items()}
     soft = {f"soft_limits.{name}": limit for name, limit in terms.soft_limits.items()}
     rules = {name: getattr(terms.rules, name) for name in BudgetRules.__struct_fields__}

@@ -1,14 +1,16 @@
 """Budgets and amounts: checked as callers give them, converted to what callers are shown."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final, Protocol, get_args
 
 import msgspec
+from msgspec.structs import asdict
 
 from flowfabric.core.ids import check_namespace, check_text
 from flowfabric.core.limits.budgets import (
     MAX_AMOUNT,
     Budget,
+    BudgetRules,
     EnforcementMode,
     Hard,
     OnHardLimit,
@@ -81,19 +83,13 @@ class UsageAndLimits(msgspec.Struct, frozen=True):
 
 def budget_from(new: NewBudget, budget_id: str) -> Budget:
     """The budget a caller describes; the first fault of the description is raised."""
-    mode = "strict" if new.enforcement_mode == "hard" else new.enforcement_mode
     return msgspec.convert(
         {
             "budget_id": budget_id,
             "namespace": check_namespace(new.namespace),
-            "scope_type": one_of(new.scope_type, "scope_type", ScopeType),
+            "scope_type": _one_of(new.scope_type, "scope_type", ScopeType),
             "scope_id": check_text(new.scope_id, "scope_id", _SCOPE_BYTES),
-            "enforcement_mode": one_of(mode, "enforcement_mode", EnforcementMode),
-            "on_hard_limit": one_of(new.on_hard_limit, "on_hard_limit", OnHardLimit),
-            "on_soft_limit": one_of(new.on_soft_limit, "on_soft_limit", OnSoftLimit),
-            "reset_interval_ms": whole(
-                new.reset_interval_ms, "reset_interval_ms", 0, MAX_AMOUNT // 2
-            ),
+            **asdict(rules_from(new, BudgetRules())),
             "hard_limits": paired(new.dimensions, new.hard_limits, "limit"),
             "soft_limits": paired(new.dimensions, new.soft_limits, "limit"),
         },
@@ -101,7 +97,48 @@ def budget_from(new: NewBudget, budget_id: str) -> Budget:
     )
 
 
-def one_of(value: str, field: str, values: object) -> Any:
+class GivenRules(Protocol):
+    """Rules as a caller gives them; None where it leaves one out."""
+
+    @property
+    def enforcement_mode(self) -> str | None: ...
+
+    @property
+    def on_hard_limit(self) -> str | None: ...
+
+    @property
+    def on_soft_limit(self) -> str | None: ...
+
+    @property
+    def reset_interval_ms(self) -> int | None: ...
+
+
+def rules_from(given: GivenRules, before: BudgetRules) -> BudgetRules:
+    """The rules of a caller, checked; what it leaves out stays as it was before."""
+    mode, interval = given.enforcement_mode, given.reset_interval_ms
+    if mode == "hard":
+        mode = "strict"
+    if interval is None:
+        interval = before.reset_interval_ms
+    return BudgetRules(
+        enforcement_mode=_chosen(
+            mode, before.enforcement_mode, "enforcement_mode", EnforcementMode
+        ),
+        on_hard_limit=_chosen(
+            given.on_hard_limit, before.on_hard_limit, "on_hard_limit", OnHardLimit
+        ),
+        on_soft_limit=_chosen(
+            given.on_soft_limit, before.on_soft_limit, "on_soft_limit", OnSoftLimit
+        ),
+        reset_interval_ms=whole(interval, "reset_interval_ms", 0, MAX_AMOUNT // 2),
+    )
+
+
+def _chosen(value: str | None, before: str, field: str, values: object) -> Any:
+    return before if value is None else _one_of(value, field, values)
+
+
+def _one_of(value: str, field: str, values: object) -> Any:
     known = get_args(values)
     if value not in known:
         raise InvalidInput(f"{field}: expected one of {', '.join(known)}, got {value!r}")

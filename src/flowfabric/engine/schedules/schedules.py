@@ -9,7 +9,7 @@ import msgspec
 from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import ConfigDocument, ConfigPut
 from flowfabric.core.cron import MAX_CRON_BYTES
-from flowfabric.core.ids import check_namespace, check_schedule_id, check_text
+from flowfabric.core.ids import check_kind, check_namespace, check_schedule_id, check_text
 from flowfabric.core.pages import Room, json_bytes
 from flowfabric.core.policy import freeze
 from flowfabric.core.schedules import (
@@ -211,7 +211,7 @@ def checked_schedule(schedule_id: str, order: NewSchedule) -> Schedule:
     return Schedule(
         schedule_id=check_schedule_id(schedule_id),
         namespace=order.namespace,
-        kind=check_text(order.kind, "execution_kind", 1024, allow_empty=False),
+        kind=check_kind(order.kind, "execution_kind"),
         lane=order.lane,
         payload=body(order.payload if text is None else text, "payload", MAX_PAYLOAD_BYTES),
         payload_encoding=order.payload_encoding if text is None else JSON,
